@@ -42,7 +42,7 @@ SETS = {
     "21 sentences of 6 to 12 words": tuple(words for words in range(6, 13) for _ in range(3)),
 }
 """Numbers of words; the sentences of the sets are different ones."""
-ERRORS = (0.05, 0.02)
+ERRORS = (0.1, 0.04)
 SEEDS = 4
 MOST = 4000
 """Samples of a peer, at most."""

@@ -6,13 +6,16 @@ import inspect
 import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import ClassVar, cast
+from types import FrameType
+from typing import ClassVar, Literal, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -145,10 +148,68 @@ def test_options_are_given_in_brackets_also_as_reports_show_them() -> None:
         find_method("lime(error=3)")
 
 
+COUNTS = {
+    "kernel-shap": "n_samples",
+    "kernel-shap(error=0.1)": "n_samples",
+    "lime": "n_samples",
+    "lime(error=0.1)": "n_samples",
+    "gradient-shap": "n_samples",
+    "integrated-gradients": "n_steps",
+    "layer-mix": "n_steps",
+    "deep-shap": "n_baselines",
+}
+
+
+def with_option(name: str, option: str) -> str:
+    return f"{name[:-1]}, {option})" if name.endswith(")") else f"{name}({option})"
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_count_that_cannot_be_computed_is_refused_in_one_line(name: str, folder: Path) -> None:
+    shown = command(folder, TEXT, "--method", with_option(name, f"{COUNTS[name]}=99999999999"))
+    assert shown.exit_code == 2
+    assert "Traceback" not in shown.output
+    assert f"{COUNTS[name]}=99999999999" in " ".join(shown.output.split())
+    for count in ("2.5", "-3", "1e30", "nan", "9" * 5000):
+        with pytest.raises(UserError) as complaint:
+            find_method(with_option(name, f"{COUNTS[name]}={count}"))
+        assert len(str(complaint.value)) < 400
+        assert "\n" not in str(complaint.value)
+
+
+def test_every_option_that_counts_has_a_limit(explainer: Explainer) -> None:
+    counted = {
+        (name, field.name)
+        for name, make in METHODS.items()
+        if is_dataclass(method := make())
+        for field in fields(method)  # type: ignore[arg-type]
+        if isinstance(field.default, int) and not isinstance(field.default, bool)
+    }
+    # A window is as wide as the text at most, and a seed any number.
+    unlimited = {entry for entry in counted if entry[1] in ("seed", "window")}
+    chosen = {entry for entry in counted if entry[1] in ("order", "layer")}
+    assert counted - unlimited - chosen == {(name, option) for name, option in COUNTS.items() if "(" not in name}
+    for name, option in unlimited:
+        assert explainer.explain(TEXT, methods=f"{name}({option}=99999999999)").rows
+    for name, option in chosen:
+        with pytest.raises(UserError, match="99999999999"):
+            explainer.explain(TEXT, methods=f"{name}({option}=99999999999)")
+
+
+@pytest.mark.parametrize("wrong", [2.5, "7", None, True, [3], math.inf])
+def test_a_count_is_a_whole_number(wrong: object) -> None:
+    for make, option in ((KernelShap, "n_samples"), (IntegratedGradients, "n_steps"), (Lime, "seed")):
+        with pytest.raises(UserError, match=option):
+            make(**{option: wrong})  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="ridge"):
+        Lime(ridge=math.nan)
+    assert Lime(n_samples=np.int64(7), ridge=1).n_samples == 7  # type: ignore[arg-type]
+
+
 def test_an_explanation_says_how_much_was_sampled(explainer: Explainer) -> None:
     (found,) = explainer.explain(TEXT, methods="kernel-shap(error=0.1)").rows
     assert 2 <= int(str(found.options["samples used"])) <= 1002
-    assert 0 <= float(str(found.options["largest standard error"])) < 1
+    assert 0 <= float(str(found.options["largest posterior error"])) < 1
 
 
 @pytest.mark.parametrize("name", ["integrated-gradients", "lime", "raw-attention", "leave-one-out"])
@@ -192,6 +253,105 @@ def test_kernel_shap_by_name_does_for_a_text_of_any_length(
     assert (row.method, row.options["n_samples"]) == ("kernel-shap", 12)
     with pytest.raises(UserError, match="n_samples=12"):
         explainer.explain(TEXT, methods=KernelShap(n_samples=9))
+
+
+@dataclass(frozen=True)
+class Returns:
+    """A method of a user that returns anything."""
+
+    result: object
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        return self.result(batch) if callable(self.result) else self.result  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        7,
+        "scores",
+        [0.1, 0.2],
+        (torch.zeros(1, 8), torch.ones(1, 8)),
+        torch.zeros(1, 8),
+        lambda batch: batch.mask.float(),
+        lambda batch: Attribution(torch.zeros(1, 2), torch.ones(1, 2).bool()),
+        lambda batch: Attribution(batch.mask.float()[0], batch.mask[0]),
+        lambda batch: Attribution(batch.mask.float(), batch.mask.float()),
+        lambda batch: Attribution(batch.mask * 1j, batch.mask),
+        lambda batch: Attribution(np.zeros((1, 2)), np.ones((1, 2))),  # type: ignore[arg-type]
+    ],
+)
+def test_a_method_of_a_user_that_returns_no_scores_is_refused_by_name(explainer: Explainer, result: object) -> None:
+    with pytest.raises(UserError, match=r"returns.*Attribution") as complaint:
+        explainer.explain(TEXT, methods=Returns(result))
+    assert "\n" not in str(complaint.value)
+
+
+def test_a_method_of_a_user_may_have_fields_of_any_type(explainer: Explainer) -> None:
+    method = Returns(lambda batch: Attribution(batch.mask.long(), batch.mask))
+    shown = explainer.explain(TEXT, methods=method)
+    assert shown.rows[0].token_scores[1] == 1
+    assert shown.rows[0].options["result"] == "<function>"
+    assert json.loads(shown.to_json())["rows"][0]["options"] == shown.rows[0].options
+
+
+@pytest.mark.parametrize("methods", [5, 1.5, b"lime", {"lime": 1}, object(), [5], [None], ["lime", 2.0], Lime, [Lime]])
+def test_methods_of_another_type_are_refused(explainer: Explainer, methods: object) -> None:
+    with pytest.raises(UserError, match="method"):
+        explainer.explain(TEXT, methods=methods)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("role", ["target", "contrast"])
+@pytest.mark.parametrize(
+    "wrong", [1.5, 1.0, math.nan, True, (1,), [0], {"a": 1}, b"neutral", torch.tensor(1), object(), -1, 3, 10**30, "²"]
+)
+def test_a_class_of_another_type_is_refused(explainer: Explainer, role: str, wrong: object) -> None:
+    with pytest.raises(UserError, match=role) as complaint:
+        explainer.explain(TEXT, methods="gradient", **{role: wrong})  # type: ignore[call-overload]
+    assert CLASSES[0] in str(complaint.value)
+    assert explainer.explain(TEXT, methods="gradient", target=np.int64(1)).target_index == 1  # type: ignore[call-overload]
+
+
+def test_long_words_and_names_are_shortened_in_notes_and_errors(explainer: Explainer) -> None:
+    word = "☃" + "q" * 3000
+    (note,) = [note for note in explainer.explain(f"the film {word} dull", methods="gradient").notes if "☃" in note]
+    assert len(note) < 200
+    assert note.count("q") > 5
+    for options in ({"methods": "q" * 3000}, {"methods": f"lime({word}=1)"}, {"target": word}, {"contrast": word}):
+        with pytest.raises(UserError) as complaint:
+            explainer.explain(TEXT, **options)
+        assert len(str(complaint.value)) < 400
+    many = load((classifier(labels=200), tokenizer()))
+    with pytest.raises(UserError) as complaint:
+        many.explain(TEXT, target="no such class")
+    assert len(str(complaint.value)) < 600
+
+
+def count_calls(work: Callable[[], None]) -> int:
+    """Calls of Python and C functions."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("color", [None, "standard"])
+def test_the_work_of_showing_a_text_grows_with_its_words(color: Literal["standard"] | None) -> None:
+    def show(words: int) -> int:
+        row = ScoreRow("lime", tuple(math.sin(word) for word in range(words)))
+        text = ScoredText("good", "for", "against", tuple(f"w{word}" for word in range(words)), (0,) * words, (row,))
+        return count_calls(lambda: print_scored_text(text, Console(file=io.StringIO(), width=80, color_system=color)))
+
+    assert show(2000) < 5 * show(500)
 
 
 # Contrasts

@@ -16,6 +16,7 @@ from heedful.model_support import (
     KindSupport,
     MethodSupport,
     ModelSupport,
+    completeness_line,
     count_statuses,
     examine_kinds,
     examine_model,
@@ -60,7 +61,9 @@ def examined(units: Units, kind: str) -> ModelSupport:
         ("text", "bert", set()),
         ("text", "gpt2", set()),
         ("text", "fnet", NEEDS_ATTENTION),
-        ("text", "jamba", {*MULTIPLIES_LAYERS}),  # layers without attention, which are recurrent
+        # layers without attention, which are recurrent, and mixtures of experts, which have no rule in DeepLIFT
+        ("text", "jamba", {*MULTIPLIES_LAYERS, "deep-lift", "deep-shap"}),
+        ("text", "zamba2", {*MULTIPLIES_LAYERS}),
         ("image", "resnet", {*NEEDS_ATTENTION, "layer-mix"}),
         ("image", "swin", {*MULTIPLIES_LAYERS}),  # stages that merge units
     ],
@@ -116,6 +119,18 @@ def test_networks_are_counted_by_what_they_read_and_by_the_interface() -> None:
     assert counts["images", True] == {"no attention": 1}
     assert len(list(summary_lines(rows))) == 3
     assert "| a | texts | yes | open |  |  | 1/2 | rollout | layers mix |" in support_page(rows)
+
+
+def test_the_page_tells_how_complete_deeplift_is() -> None:
+    gaps = (("a", 0.0), ("b", 0.012), ("c", 2e-6), ("d", None))
+    rows = [ModelSupport(name, "texts", "open", methods=(MethodSupport("deep-lift", gap=gap),)) for name, gap in gaps]
+    rows += [ModelSupport("e", "texts", "open", methods=(MethodSupport("deep-lift", "experts"),))]
+    line = completeness_line(rows)
+    assert [line.count(part) for part in ("1 networks", "3 others", "2e-06", "1.2% (b)", "1 more")] == [1] * 5
+    assert line in support_page(rows)
+    assert "none" in completeness_line(rows[-1:])
+    known = examined("text", "bert").methods
+    assert all((method.gap is not None and method.gap < 1e-4) == method.name.startswith("deep-") for method in known)
 
 
 def test_kinds_are_chosen_by_a_pattern() -> None:

@@ -7,7 +7,6 @@ precision has three digits or fewer, which is another result: it is part of the 
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, get_args
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from heedful.types import UserError
+from heedful.types import UserError, shorten
 
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 WITHOUT_FLOAT64 = {"mps"}
@@ -47,7 +46,7 @@ def check_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError, ValueError):
-        raise UserError(f"{reprlib.repr(name)} is no device: choose one of {', '.join(there)}") from None
+        raise UserError(f"{shorten(name)} is no device: choose one of {', '.join(there)}") from None
     if not any(is_same_device(device, torch.device(each)) for each in there):
         raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
     return device

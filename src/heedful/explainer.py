@@ -12,12 +12,12 @@ import json
 import math
 import os
 import re
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import metadata
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, overload, runtime_checkable
 
@@ -104,10 +104,12 @@ from heedful.types import (
     Task,
     Tokenizer,
     UserError,
+    check_attribution,
     check_methods,
     hash_model_folder,
     method_name,
     pool_by_word,
+    shorten,
     user_path,
 )
 
@@ -239,8 +241,8 @@ def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
         return ()
     if isinstance(methods, str) or callable(methods):
         return (methods,)
-    if not isinstance(methods, Sequence) or isinstance(methods, bytes | bytearray):
-        raise UserError(f"methods is {reprlib.repr(methods)}: give names or methods, for instance ['lime', Gradient()]")
+    if not isinstance(methods, Iterable) or isinstance(methods, bytes | bytearray | Mapping):
+        raise UserError(f"methods is {shorten(methods)}: give names or methods, for instance ['lime', Gradient()]")
     return tuple(methods)
 
 
@@ -259,7 +261,7 @@ def find_method(name: str) -> Method:
             return make()
     near = difflib.get_close_matches(name.lower(), METHODS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"unknown method {name!r}: {hint}`heedful list` shows all methods")
+    raise UserError(f"unknown method {shorten(name)}: {hint}`heedful list` shows all methods")
 
 
 def _with_options(method: Method, text: str) -> Method:
@@ -280,8 +282,8 @@ def _with_options(method: Method, text: str) -> Method:
                 options[name] = {"true": True, "false": False}[value.lower()]
         except (ValueError, KeyError):
             raise UserError(
-                f"{entry.strip()!r} is no option of {method_name(method)}: give NAME(option=value), for instance "
-                "lime(error=0.05); options are " + ", ".join(known)
+                f"unknown option {shorten(entry.strip())} of {method_name(method)}: give NAME(option=value), for "
+                "instance lime(error=0.05); options are " + ", ".join(known)
             ) from None
     return cast("Callable[..., Method]", type(method))(**options)
 
@@ -626,10 +628,13 @@ class Explainer:
             same = same or [index for index, name in enumerate(names) if name.casefold() == asked.strip().casefold()]
             if same:
                 return same[0]
-            asked = int(asked) if asked.isdecimal() and len(asked) < 7 else -1
-        if not isinstance(asked, int) or isinstance(asked, bool) or not 0 <= asked < len(names):
-            raise UserError(f"{role} is none of the outputs of {self.name}: choose one of {', '.join(names)}")
-        return asked
+            asked = int(asked) if asked.isdecimal() and len(asked) < 7 else asked
+        if not isinstance(asked, Integral) or isinstance(asked, bool) or not 0 <= asked < len(names):
+            listed = ", ".join(map(_word, names[:MAX_LISTED_NAMES])) + (
+                ", ..." if len(names) > MAX_LISTED_NAMES else ""
+            )
+            raise UserError(f"{role} {shorten(asked)} is none of the outputs of {self.name}: choose one of {listed}")
+        return int(asked)
 
     def _explain_example(
         self,
@@ -729,7 +734,7 @@ def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[
     """The texts as examples whose uid is a digest of their content."""
     firsts = list(texts) if isinstance(texts, Iterable) else [texts]
     if seconds is not None and (isinstance(seconds, str) or not isinstance(seconds, Iterable)):
-        raise UserError(f"second is {reprlib.repr(seconds)}: give a text for one text, a list of texts for a list")
+        raise UserError(f"second is {shorten(seconds)}: give a text for one text, a list of texts for a list")
     if seconds is not None and len(seconds := list(seconds)) != len(firsts):
         raise UserError("a list of texts needs a list of second texts of the same length")
     pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
@@ -738,7 +743,7 @@ def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[
         parts = []
         for part in pair:
             if not isinstance(part, str):
-                raise UserError(f"{reprlib.repr(part)} is not a text: give a string")
+                raise UserError(f"{shorten(part)} is not a text: give a string")
             if not part.strip():
                 raise UserError("the text is empty: give at least one word")
             if any("\ud800" <= letter <= "\udfff" for letter in part):
@@ -766,6 +771,7 @@ def _score(
             attribution = used(contrast_model(model, target, contrast), batch, torch.ones_like(explained))
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
+    attribution = check_attribution(attribution, batch, name)
     pooled = word_scores(used, attribution, batch)
     # One NaN for all, so that equal explanations are equal.
     by_word = [math.nan] * count
@@ -790,7 +796,7 @@ def _sampling(attribution: Attribution) -> dict[str, Json]:
         return {}
     return {
         "samples used": int(attribution.samples[0]),
-        "largest standard error": float(attribution.standard_errors[0].amax()),
+        "largest posterior error": float(attribution.posterior_errors[0].amax()),
     }
 
 
@@ -804,12 +810,15 @@ def _on_logits(method: Method) -> Method:
 
 
 def _options(method: object) -> dict[str, Json]:
-    """The options of a method; another method among them by its name."""
+    """The options of a method; another method among them by its name, what JSON has no type for by its type."""
     values = {each.name: getattr(method, each.name) for each in fields(method)} if is_dataclass(method) else {}
-    return {
-        name: catalogue_name(cast("Method", value)) if is_dataclass(value) else to_json(value)
-        for name, value in values.items()
-    }
+    options: dict[str, Json] = {}
+    for name, value in values.items():
+        try:
+            options[name] = catalogue_name(cast("Method", value)) if is_dataclass(value) else to_json(value)
+        except TypeError:
+            options[name] = f"<{type(value).__name__}>"  # its repr may have an address in memory
+    return options
 
 
 def _token_texts(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> tuple[str, ...]:
@@ -822,6 +831,12 @@ def _token_texts(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> tu
 
 
 MAX_LISTED_WORDS = 5
+MAX_LISTED_NAMES = 20
+
+
+def _word(text: str) -> str:
+    """A word or name for a list in a message; a long one is shortened."""
+    return shorten(text)[1:-1]
 
 
 def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> list[str]:
@@ -839,7 +854,7 @@ def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> 
     )
     if unknown:
         more = f" and {len(unknown) - MAX_LISTED_WORDS} more" if len(unknown) > MAX_LISTED_WORDS else ""
-        listed = ", ".join([*unknown][:MAX_LISTED_WORDS])
+        listed = ", ".join(map(_word, [*unknown][:MAX_LISTED_WORDS]))
         notes.append(f"the tokenizer does not know, wholly or in part: {listed}{more}")
     return notes
 
@@ -891,9 +906,9 @@ def load(
     asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision), version or "")
     wanted = None if device is None else check_device(device)
     if task is not None and not isinstance(task, Task):
-        raise UserError(f"task is {reprlib.repr(task)}: give a task such as BinaryClassification(), or leave it out")
+        raise UserError(f"task is {shorten(task)}: give a task such as BinaryClassification(), or leave it out")
     if not isinstance(class_names, Sequence | None):
-        raise UserError(f"class_names is {reprlib.repr(class_names)}: give a list of names, or leave it out")
+        raise UserError(f"class_names is {shorten(class_names)}: give a list of names, or leave it out")
     if precision != "float32" and not isinstance(source, str | Path):
         raise UserError("a model in memory has its own precision: leave it out, or give a folder or hub id")
     if asked.is_asked and (task is not None or class_names):
@@ -912,7 +927,7 @@ def load(
         )
         explainer = replace(explainer, class_names=source.splits.class_names)
     elif not isinstance(source, tuple) or len(source) != 2:
-        raise UserError(f"{reprlib.repr(source)} is not a model: give {ACCEPTED}")
+        raise UserError(f"{shorten(source)} is not a model: give {ACCEPTED}")
     elif isinstance(source[0], ModelRecipe) and isinstance(source[1], Workspace):
         explainer = load(source[0].restore(source[1]), device=device)
         explainer = replace(explainer, name=source[0].title, source=source[0].title, origin=source[0])
@@ -931,7 +946,7 @@ def _check_version(version: object, source: ModelSource) -> None:
     if version is None:
         return
     if not isinstance(version, str) or not version.strip():
-        raise UserError(f"version={reprlib.repr(version)}: give a text, for instance version='2026-11-18'")
+        raise UserError(f"version={shorten(version)}: give a text, for instance version='2026-11-18'")
     is_recipe = isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], ModelRecipe)
     if is_recipe or not isinstance(source, tuple | LoadedModel):
         raise UserError("a version is for a model in memory, (model, tokenizer): files and recipes have their content")
@@ -944,7 +959,7 @@ def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str,
     if not is_list or not all(isinstance(name, str) for name in class_names) or len(class_names) != count or count < 2:
         has = f"the classes {', '.join(explainer.class_names)}" if count > 1 else "no classes"
         raise UserError(
-            f"{explainer.source} has {has}, but class_names is {reprlib.repr(class_names)}: give one name per class"
+            f"{explainer.source} has {has}, but class_names is {shorten(class_names)}: give one name per class"
         )
     return tuple(class_names)
 

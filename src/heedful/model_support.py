@@ -19,6 +19,7 @@ import torch
 from torch import Generator, nn
 
 from heedful.attributions._base import CompleteAttribution
+from heedful.attributions.deeplift import MAX_GAP_SHARE, OUTPUT_ROUNDING
 from heedful.catalogue import METHODS
 from heedful.devices import arithmetic_notes, arithmetic_of
 from heedful.explainer import Explainer, method_for_words
@@ -41,9 +42,8 @@ MAX_NAMES = 10
 """Classes are named up to this number."""
 MAX_WORDS = 9
 """Of the random input; exact Shapley values need few."""
-ROUNDING = 1e-6
-INCOMPLETE_SHARE = 0.01
-"""DeepLIFT is not complete if its scores miss the difference of the outputs by more than this share of their size."""
+NOTED_GAP = 0.001
+"""A method whose scores miss a larger share of the difference of the outputs gets a note."""
 
 Status = Literal["open", "no attention", "no embeddings", "outputs only", "refused", "not built", "crashed"]
 STATUSES: dict[Status, str] = {
@@ -69,11 +69,14 @@ class MethodSupport:
     Args:
         refusal: why not; empty if it does.
         note: what holds of its scores only in part.
+        gap: of DeepLIFT, the share of |f(x) - f(x')| that the sum of its scores misses; None where it gives no scores
+            or where the difference is 0 but for rounding.
     """
 
     name: str
     refusal: str = ""
     note: str = ""
+    gap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -208,11 +211,12 @@ def try_method(name: str, model: TransformerModel, batch: Batch, target: torch.T
     if not bool(attribution.scores.isfinite().all()):
         return MethodSupport(name, "its scores on this network are not finite")
     if name.startswith("deep-") and isinstance(attribution, CompleteAttribution):
-        missed, size = attribution.convergence_delta.abs().max(), attribution.scores.abs().sum()
-        if float(missed) > max(ROUNDING, INCOMPLETE_SHARE * float(size)):
-            return MethodSupport(
-                name, note=f"not complete: misses the difference of the outputs by {float(missed):.2g}"
-            )
+        missed, difference = float(attribution.convergence_delta.abs().max()), float(attribution.difference.abs().max())
+        if difference <= OUTPUT_ROUNDING:
+            return MethodSupport(name)
+        gap = missed / difference
+        note = f"its scores miss {gap:.1%} of the difference of the outputs" if gap > NOTED_GAP else ""
+        return MethodSupport(name, note=note, gap=gap)
     return MethodSupport(name)
 
 
@@ -254,6 +258,7 @@ class KindSupport(Recipe):
     """
 
     kind: ClassVar[str] = "model support"
+    revision: ClassVar[int] = 2
 
     units: Units
     family: str
@@ -310,9 +315,9 @@ def read_record(record: object) -> ModelSupport:
     """The support that `to_record` wrote."""
     values = dict(cast("dict[str, object]", record))
     values["notes"] = tuple(cast("list[str]", values["notes"]))
-    methods = cast("list[dict[str, str]]", values.pop("methods"))
+    methods = cast("list[dict[str, object]]", values.pop("methods"))
     found = ModelSupport(**values)  # type: ignore[arg-type]
-    return replace(found, methods=tuple(MethodSupport(**each) for each in methods))
+    return replace(found, methods=tuple(MethodSupport(**each) for each in methods))  # type: ignore[arg-type]
 
 
 def count_statuses(rows: Sequence[ModelSupport]) -> dict[tuple[str, bool], Counter[Status]]:
@@ -329,6 +334,24 @@ def summary_lines(rows: Sequence[ModelSupport]) -> Iterator[str]:
         where = "on the attention interface" if on_interface else "not on it"
         parts = ", ".join(f"{status} {counts[status]}" for status in STATUSES if counts[status])
         yield f"{units}, {where}: {counts.total()} kinds; {parts}"
+
+
+def completeness_line(rows: Sequence[ModelSupport], name: str = "deep-lift") -> str:
+    """How complete DeepLIFT is on the networks where it gives scores, and on how many it is refused."""
+    tried = [(row.name, method) for row in rows for method in row.methods if method.name == name]
+    gaps = sorted((method.gap, kind) for kind, method in tried if method.gap is not None)
+    refused, unknown = (
+        sum(bool(method.refusal) == is_refused and method.gap is None for _, method in tried)
+        for is_refused in (True, False)
+    )
+    if not gaps:
+        return f"`{name}` gives scores on none of these networks and is refused on {refused}."
+    middle, (largest, kind) = gaps[len(gaps) // 2][0], gaps[-1]
+    return (
+        f"`{name}` is refused where the sum of its scores misses f(x) - f(x') by more than {MAX_GAP_SHARE:.0%} of "
+        f"|f(x) - f(x')|: on {refused} networks. On the {len(gaps)} others the median gap is {middle:.1g} of it, the "
+        f"largest {largest:.1%} ({kind}); on {unknown} more f(x) = f(x') in double precision."
+    )
 
 
 TABLE_HEAD = ("kind", "reads", "interface", "status", "attention by", "embeddings", "methods", "without", "because")
@@ -385,6 +408,8 @@ they read, and by whether their class is on transformers' attention interface
 
 "without" names the methods that give no scores, "because" says why. Rollout, flow and relevance multiply layers and are
 refused where units reach each other outside attention, for instance by a convolution, a recurrence or later stages.
+DeepLIFT and DeepSHAP have no rule for mixtures of experts and for a few other operations, and are not complete there.
+{completeness_line(rows)}
 
 {markdown_table(rows)}
 """

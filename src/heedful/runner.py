@@ -13,7 +13,6 @@ import inspect
 import math
 import os
 import re
-import reprlib
 import sys
 import time
 import traceback
@@ -30,7 +29,7 @@ from heedful.progress import StepCallback, raise_lost_interrupt
 from heedful.store.recipe import Recipe, RecipeError, Resources, check_recipe
 from heedful.store.shard import Shard, ShardedRecipe
 from heedful.store.workspace import Workspace
-from heedful.types import UserError, user_path
+from heedful.types import UserError, shorten, user_path
 
 OUT_OF_TIME = "not finished when the time was up"
 HERE, POOL, RAY = "here", "pool", "ray"
@@ -64,7 +63,7 @@ def check_where(where: str, workers: int | None) -> None:
     if where not in (HERE, POOL) and (address is None or int(address[3] or 0) > MAX_PORT):
         raise UserError(f"--where is pool, here, ray or ray://HOST:PORT, not {where!r}")
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise UserError(f"{reprlib.repr(workers)} workers: give a whole number from 1 on")
+        raise UserError(f"{shorten(workers)} workers: give a whole number from 1 on")
     if where == HERE and workers not in (None, 1):
         raise UserError("--where here is one process: leave --workers out, or choose --where pool")
     if where == POOL and workers is not None and workers > MAX_PROCESSES:
@@ -133,7 +132,7 @@ def run(
     if not isinstance(workspace, Workspace):
         raise UserError(f"give a workspace, for instance run(recipes, Workspace({str(workspace)!r}))")
     if deadline is not None and (not isinstance(deadline, int | float) or math.isnan(deadline)):
-        raise UserError(f"deadline is {reprlib.repr(deadline)}: give a time of time.monotonic(), or leave it out")
+        raise UserError(f"deadline is {shorten(deadline)}: give a time of time.monotonic(), or leave it out")
     check_where(where, workers)
     check_shared(workspace, where)
     plan = topological_order(recipes)
@@ -245,7 +244,7 @@ def recipes_from_file(path: Path | str) -> list[Recipe]:
         found = list(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | Mapping) else []
     if not found:
         raise UserError(
-            f"{path}: recipes() returned {reprlib.repr(returned)}; it must return a list of recipes, at least one"
+            f"{path}: recipes() returned {shorten(returned)}; it must return a list of recipes, at least one"
         )
     for recipe in found:
         try:

@@ -33,7 +33,8 @@ class ScoreRow:
         >>> ScoreRow("lime", (0.2, -0.4, math.nan)).shares()
         (0.5, -1.0, nan)
         """
-        return tuple(value / self.peak if self.peak else value for value in self.values)
+        peak = self.peak
+        return tuple(value / peak if peak else value for value in self.values)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,15 @@ class UserError(Exception):
     """An error that the user can fix: one line that says what is wrong and how to fix it."""
 
 
+def shorten(value: object) -> str:
+    """A value of a user for a message or a note: the start and the end of its `repr`, at any size and depth.
+
+    >>> shorten("a" * 1000)
+    "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
+    """
+    return reprlib.repr(value)
+
+
 def check_choice(name: str, value: str, choices: object) -> None:
     """Raise a `UserError` unless the value is a member of a Literal type.
 
@@ -41,7 +50,7 @@ def check_choice(name: str, value: str, choices: object) -> None:
     heedful.types.UserError: unknown split 'middle'; choose one of train, dev, test
     """
     if value not in get_args(choices):
-        raise UserError(f"unknown {name} {value!r}; choose one of {', '.join(map(str, get_args(choices)))}")
+        raise UserError(f"unknown {name} {shorten(value)}; choose one of {', '.join(map(str, get_args(choices)))}")
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
@@ -52,9 +61,9 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     heedful.types.UserError: ~nobody-at-all/model: no such file or folder, because there is no user 'nobody-at-all' ...
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
-        raise UserError(f"{reprlib.repr(path)} is not a path; give a string or a Path")
+        raise UserError(f"{shorten(path)} is not a path; give a string or a Path")
     if "\0" in text:
-        raise UserError(f"{reprlib.repr(text)}: a path cannot contain a zero byte; correct it")
+        raise UserError(f"{shorten(text)}: a path cannot contain a zero byte; correct it")
     expanded = os.path.expanduser(text)
     if text.startswith("~") and expanded == text:
         user = text[1:].partition("/")[0]
@@ -864,15 +873,33 @@ def check_methods(methods: object, field: str = "methods") -> None:
     """
     if not isinstance(methods, tuple):
         raise UserError(
-            f"{field} is {reprlib.repr(methods)}: give a tuple of methods, for instance (RawAttention(), Gradient())"
+            f"{field} is {shorten(methods)}: give a tuple of methods, for instance (RawAttention(), Gradient())"
         )
     for method in methods:
         if isinstance(method, str):
-            raise UserError(f"{field} has the name {method!r}: give the method itself, for instance Lime()")
+            raise UserError(f"{field} has the name {shorten(method)}: give the method itself, for instance Lime()")
         if isinstance(method, type):
             raise UserError(f"{field} has the class {method.__name__}: give an instance, {method.__name__}()")
         if not callable(method):
-            raise UserError(f"{field} has {reprlib.repr(method)}, which is not a method: see heedful.attributions")
+            raise UserError(f"{field} has {shorten(method)}, which is not a method: see heedful.attributions")
+
+
+def check_attribution(found: object, batch: Batch, method: str) -> Attribution:
+    """What a method returned; a `UserError` unless it is an attribution with one score per unit of the batch.
+
+    Args:
+        method: its name.
+    """
+    expected = "return an Attribution with scores and mask of the shape of batch.mask"
+    if not isinstance(found, Attribution) or not all(isinstance(each, Tensor) for each in (found.scores, found.mask)):
+        raise UserError(f"{shorten(method)} returned {shorten(found)}: {expected}")
+    if found.scores.shape != batch.mask.shape or found.mask.dtype != torch.bool or found.scores.is_complex():
+        shape, wanted = tuple(found.scores.shape), tuple(batch.mask.shape)
+        raise UserError(
+            f"{shorten(method)} returned scores {shape} in {found.scores.dtype} and a mask in {found.mask.dtype} for a "
+            f"batch {wanted}: {expected}, a mask of booleans"
+        )
+    return found
 
 
 @runtime_checkable

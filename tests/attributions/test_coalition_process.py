@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from heedful.attributions._base import SampledAttribution
-from heedful.attributions._coalition_process import choose_coalitions, fit_process, prior_covariance
+from heedful.attributions._coalition_process import WIDENING, choose_coalitions, fit_process, prior_covariance
 from heedful.attributions.lime import Lime, centered_moments, predict_coefficients, solve_ridge
+from heedful.attributions.perturbation import outputs_without
 from heedful.attributions.shapley import (
     KernelShap,
     Shapley,
@@ -19,8 +21,9 @@ from heedful.attributions.shapley import (
     paired_coalitions,
     sample_shapley_values,
 )
+from heedful.tasks import MulticlassClassification
 from heedful.types import Batch, Method, UserError
-from tests.networks import texts, tiny
+from tests.networks import TinyTransformer, texts, tiny
 
 CPU = torch.device("cpu")
 
@@ -62,10 +65,10 @@ def test_means_and_errors_are_those_of_the_posterior_written_out() -> None:
     values, errors = process.shapley_values()
     weights = exact_weights(6)
     assert torch.allclose(values, weights @ mean, atol=1e-7)
-    assert torch.allclose(errors, ((weights @ spread) * weights).sum(1).sqrt(), rtol=1e-3)
+    assert torch.allclose(errors, WIDENING * ((weights @ spread) * weights).sum(1).sqrt(), rtol=1e-3)
     sums, errors = process.combine_outputs(every, torch.eye(64).double())
     assert torch.allclose(sums, mean, atol=1e-7)
-    assert torch.allclose(errors.square(), spread.diagonal(), atol=1e-8)
+    assert torch.allclose((errors / WIDENING).square(), spread.diagonal(), atol=1e-8)
     assert torch.allclose(sums[known], outputs[known], atol=1e-6), "it goes through what is known"
 
 
@@ -163,25 +166,120 @@ def test_coalitions_are_different_pairs_of_all_sizes(count: int, samples: int) -
         assert torch.unique(found.sum(1)).tolist() == [*range(count + 1)]
 
 
-def test_two_standard_errors_cover_exact_shapley_values() -> None:
+def normal(generator: Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def synonyms(kept: Tensor, generator: Generator) -> Tensor:
+    """Each of three effects needs one word of its group."""
+    group, effects = torch.randint(0, 3, kept.shape[1:], generator=generator), normal(generator, 3)
+    return torch.stack([(kept * (group == number)).amax(1) for number in range(3)], 1) @ effects
+
+
+def copies(kept: Tensor, generator: Generator) -> Tensor:
+    """Every word stands there twice."""
+    half = (kept.shape[1] + 1) // 2
+    padded = torch.cat((kept, torch.zeros(len(kept), 2 * half - kept.shape[1])), 1)
+    return torch.sigmoid(1.5 * torch.maximum(padded[:, :half], padded[:, half:]) @ normal(generator, half))
+
+
+def triples(kept: Tensor, generator: Generator) -> Tensor:
+    """Small effects of words, and three of three words together."""
+    outputs = 0.2 * kept @ normal(generator, kept.shape[1])
+    for _ in range(3):
+        members = torch.randperm(kept.shape[1], generator=generator)[:3]
+        outputs = outputs + normal(generator, 1) * kept[:, members].prod(1)
+    return outputs
+
+
+def parity(kept: Tensor, generator: Generator) -> Tensor:
+    """Effects of words, and whether an even number of three words is kept."""
+    members = torch.randperm(kept.shape[1], generator=generator)[:3]
+    return 0.3 * kept @ normal(generator, kept.shape[1]) + 0.5 * (1 - 2 * kept[:, members]).prod(1)
+
+
+def dense_network(kept: Tensor, generator: Generator) -> Tensor:
+    hidden = torch.tanh((kept - 0.5) @ normal(generator, kept.shape[1], 16) + 0.5 * normal(generator, 16))
+    return torch.sigmoid(torch.tanh(0.7 * hidden @ normal(generator, 16, 16)) @ normal(generator, 16))
+
+
+def weighted_mean(kept: Tensor, generator: Generator) -> Tensor:
+    """Attention over the words that are kept."""
+    weights, values = (1.5 * normal(generator, kept.shape[1])).exp(), normal(generator, kept.shape[1])
+    return torch.sigmoid(2 * (kept @ (weights * values)) / (0.2 + kept @ weights))
+
+
+def first_word(kept: Tensor, generator: Generator) -> Tensor:
+    """The first word that is kept decides alone."""
+    is_first = kept * (kept.cumsum(1) == 1)
+    return is_first @ normal(generator, kept.shape[1])
+
+
+def random_transformer(spread: float, kept: Tensor, generator: Generator) -> Tensor:
+    """The probability of the first class, by weights that are drawn with this standard deviation."""
+    plan, words = TinyTransformer("bert", layers=2, initializer_range=spread), kept.shape[1]
+    model = plan.build(MulticlassClassification(3), None, generator)
+    ids = torch.randint(10, 40, (1, words + 2), generator=generator)
+    numbers = torch.tensor([[-1, *range(words), -1]])
+    batch = Batch(("text",), ids, ids > 0, torch.zeros_like(ids), numbers)
+    removed = torch.zeros(1, len(kept), words + 2, dtype=torch.bool)
+    removed[0, :, 1:-1] = kept == 0
+    return outputs_without(model, batch, torch.tensor([0]), removed, "pad", "probability")[0]
+
+
+SET_FUNCTIONS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+    "additive": lambda kept, generator: kept @ normal(generator, kept.shape[1]),
+    "maximum": lambda kept, generator: (kept * torch.rand(kept.shape[1], generator=generator)).amax(1),
+    "any": lambda kept, generator: 1 - (1 - 0.9 * kept * torch.rand(kept.shape[1], generator=generator)).prod(1),
+    "synonyms": synonyms,
+    "copies": copies,
+    "triples": triples,
+    "parity": parity,
+    "saturated": lambda kept, generator: torch.sigmoid(4 * kept @ normal(generator, kept.shape[1])),
+    "dense network": dense_network,
+    "weighted mean": weighted_mean,
+    "first word": first_word,
+    "transformer": partial(random_transformer, 0.5),
+    "saturated transformer": partial(random_transformer, 1.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SET_FUNCTIONS)
+def test_two_posterior_errors_cover_exact_shapley_values_of_every_kind_of_model(name: str) -> None:
+    inside = []
+    for seed in range(16):
+        count = 8 + seed % 3
+        outputs = SET_FUNCTIONS[name](all_coalitions(count, CPU).double(), Generator().manual_seed(seed))
+        exact = exact_weights(count) @ outputs
+        for error in (0.1, 0.05, 0.02):
+            values, errors, used = sample_shapley_values(reader(outputs), torch.tensor([seed]), count, 1000, error)
+            if used < 1 << count:  # not exact
+                assert errors.max() <= max(error * float(values.abs().max()), 1e-7)
+                inside.append((values - exact).abs() <= 2 * errors + 1e-7)
+    assert len(inside) >= 12
+    assert torch.cat(inside).double().mean() >= 0.95
+
+
+def test_two_posterior_errors_cover_exact_shapley_values() -> None:
     inside, relative, samples = [], [], []
     for seed in range(16):
         count = 7 + seed % 4
         outputs = game(count, seed)
         exact = exact_weights(count) @ outputs
-        for error in (0.05, 0.02):
+        for error in (0.1, 0.04):
             values, errors, used = sample_shapley_values(reader(outputs), torch.tensor([seed]), count, 1000, error)
             assert torch.allclose(values.sum(), outputs[-1] - outputs[0], atol=1e-12)
             inside.append((values - exact).abs() <= 2 * errors + 1e-7)
             relative.append(float((values - exact).abs().max() / exact.abs().max()) / error)
             samples.append(used / (1 << count))
             assert used >= 5 * count
-    assert torch.cat(inside).double().mean() > 0.88
-    assert sum(relative) / len(relative) < 2
+    assert torch.cat(inside).double().mean() >= 0.95
+    assert sum(relative) / len(relative) < 1
     assert sum(samples) / len(samples) < 0.5
 
 
-def test_two_standard_errors_cover_the_regression_on_all_samples() -> None:
+def test_two_posterior_errors_cover_the_regression_on_all_samples() -> None:
     inside, samples = [], []
     for seed in range(12):
         count = 7 + seed % 4
@@ -190,7 +288,7 @@ def test_two_standard_errors_cover_the_regression_on_all_samples() -> None:
         weights = 0.7 + 0.3 * torch.rand(400, generator=generator).double()
         moments = centered_moments(coalitions[None].double(), outputs[number(coalitions)][None], weights[None])
         expected = solve_ridge(*moments, 1.0)[0]
-        for error in (0.05, 1e-9):
+        for error in (0.1, 1e-9):
             found = predict_coefficients(lambda some: outputs[number(some)], coalitions, weights, 1.0, error)  # noqa: B023
             values, errors, used = found
             if error < 0.01:
@@ -198,7 +296,7 @@ def test_two_standard_errors_cover_the_regression_on_all_samples() -> None:
             else:
                 inside.append((values - expected).abs() <= 2 * errors + 1e-7)
                 samples.append(used / len(torch.unique(coalitions, dim=0)))
-    assert torch.cat(inside).double().mean() > 0.88
+    assert torch.cat(inside).double().mean() >= 0.95
     assert sum(samples) / len(samples) < 0.6
 
 
@@ -207,7 +305,7 @@ def test_the_rest_of_a_batch_changes_no_sample(method: Method) -> None:
     model, batch, target = tiny("bert"), texts(), torch.tensor([0, 2, 1])
     together = method(model, batch, target)
     assert isinstance(together, SampledAttribution)
-    assert (together.standard_errors[~together.mask] == 0).all()
+    assert (together.posterior_errors[~together.mask] == 0).all()
     for row in range(len(batch)):
         text = batch.rows(torch.tensor([row]))
         alone = method(model, text, target[row : row + 1])
@@ -215,7 +313,7 @@ def test_the_rest_of_a_batch_changes_no_sample(method: Method) -> None:
         assert alone.samples[0] == together.samples[row]
         width = text.mask.shape[1]
         assert torch.allclose(alone.scores[0], together.scores[row, :width], atol=1e-5)
-        assert torch.allclose(alone.standard_errors[0], together.standard_errors[row, :width], rtol=0.05, atol=1e-5)
+        assert torch.allclose(alone.posterior_errors[0], together.posterior_errors[row, :width], rtol=0.05, atol=1e-5)
 
 
 def short_texts() -> Batch:
@@ -228,7 +326,7 @@ def test_an_error_out_of_reach_reads_everything_and_is_exact() -> None:
     found = KernelShap(error=1e-9)(model, batch, target)
     assert isinstance(found, SampledAttribution)
     assert torch.allclose(found.scores, Shapley()(model, batch, target).scores, atol=1e-7)
-    assert (found.standard_errors == 0).all()
+    assert (found.posterior_errors == 0).all()
     assert torch.equal(found.samples, 1 << batch.content_mask.sum(1))
     lime = Lime(50, error=1e-9)(model, batch, target)
     assert torch.allclose(lime.scores, Lime(50)(model, batch, target).scores, atol=1e-9)

@@ -15,6 +15,8 @@ from heedful.attributions import _base, deeplift
 from heedful.attributions._base import CompleteAttribution, target_output
 from heedful.attributions.deeplift import DeepLift, DeepShap, multipliers
 from heedful.models.attentive import Attentive, Sparsemax
+from heedful.models.tiny_networks import build_tiny_network
+from heedful.models.transformer import TransformerModel
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import Batch, Model, Trace, UserError
 from tests.attributions.test_gradient import BATCH, TARGET, pooled
@@ -54,6 +56,33 @@ def test_a_norm_of_a_reference_without_spread_stays_in_bounds() -> None:
     found, difference = shares(lambda x: nn.functional.layer_norm(x, (3,), eps=1e-12)[:, 0], [1, 2, 6], [0, 0, 0])
     assert float(found.sum()) == pytest.approx(float(difference))
     assert found.abs().max() < 10
+
+
+RMS_NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "rsqrt": lambda x, mean: x * mean.rsqrt(),
+    "rsqrt first": lambda x, mean: torch.rsqrt(mean) * x,
+    "power": lambda x, mean: x * mean.pow(-0.5),
+    "reciprocal": lambda x, mean: x.mul(mean.sqrt().reciprocal()),
+    "power of the root": lambda x, mean: x * mean.sqrt() ** -1,
+    "one by the root": lambda x, mean: x * (1 / mean.sqrt()),
+    "multiple of one by the root": lambda x, mean: x * (2 / mean.sqrt()) / 2,
+    "quotient": lambda x, mean: x / mean.sqrt(),
+}
+
+
+@pytest.mark.parametrize("norm", RMS_NORMS.values(), ids=RMS_NORMS)
+def test_an_rms_norm_is_shared_as_a_quotient_however_it_is_written(norm: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def read(x: Tensor, eps: float) -> Tensor:
+        return norm(x, x.pow(2).mean(-1, keepdim=True) + eps)[:, 0]
+
+    # The root s goes from 12 to 13, by 1/50 and 49/50 for the two entries: (dx - y ds) / s at the middles of y and s.
+    found, difference = shares(lambda x: read(x, 144), [1, 7], [0, 0])
+    assert found.tolist() == pytest.approx([(1 - 1 / 26 / 50) / 12.5, -49 / 26 / 50 / 12.5])
+    assert float(difference) == pytest.approx(1 / 13)
+    # At a zero vector with a small eps s goes from 0 to 5, by 1/10 and 49/10; the derivative there is 1e6.
+    found, difference = shares(lambda x: read(x, 1e-12), [1, 7], [0, 0])
+    assert found.tolist() == pytest.approx([(1 - 0.1 * 0.1) / 2.5, -0.1 * 4.9 / 2.5], rel=1e-5)
+    assert float(found.sum()) == pytest.approx(float(difference)) == pytest.approx(0.2)
 
 
 def test_the_winner_of_the_larger_half_gets_the_whole_difference_of_a_maximum() -> None:
@@ -122,6 +151,9 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "einsum": lambda x: torch.einsum("bij,bkj->bik", x[:, :6].reshape(-1, 2, 3), x[:, 2:8].reshape(-1, 2, 3)),
     "softmax": lambda x: nn.functional.softmax(3 * x, dim=1),
     "log_softmax": lambda x: nn.functional.log_softmax(3 * x, dim=1),
+    "rms norm": lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt(),
+    "rms norm by a power": lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-6) ** -0.5,
+    "reciprocal power": lambda x: (3 + x.tanh()) ** -1 + (x.exp() + 1) ** -1 * x,
     "layer norm": lambda x: nn.functional.layer_norm(x, (8,), torch.arange(8).to(x), torch.ones(8).to(x)),
     "plain layer norm": lambda x: nn.functional.layer_norm(x, (8,)),
 }
@@ -215,6 +247,50 @@ def test_deeplift_is_complete_on_every_family_of_transformers(family: str) -> No
     assert DeepLift()(model, batch, TARGET).convergence_delta.abs().max() < 1e-12
     found = DeepLift(output="logit")(model.float(), batch, TARGET)
     assert missing(found, model, batch, TARGET) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "olmo3", "t5gemma2", "zamba2"])
+def test_deeplift_is_complete_where_the_vector_of_the_pad_token_is_zero(kind: str) -> None:
+    model = TransformerModel.wrap(build_tiny_network("text", kind, Generator().manual_seed(0)))
+    ids = torch.tensor([[11, 25, 37, 48, 59, 2]])
+    batch = Batch(("text",), ids, ids > 0, torch.zeros_like(ids), torch.tensor([[0, 1, 2, 3, 4, -1]]))
+    with torch.no_grad():
+        blank = model.read_embeddings(replace(batch, inputs=batch.inputs.masked_fill(batch.content_mask, 0)))
+    assert (blank[batch.content_mask] == 0).all()
+    target = torch.zeros(1, dtype=torch.int64)
+    found = DeepLift(output="logit")(model, batch, target)
+    assert missing(found, model, batch, target) < 1e-4
+    assert 1e-2 < float(found.scores.abs().sum()) < 1e3
+
+
+def complete(scores: list[float], difference: float) -> CompleteAttribution:
+    values = torch.tensor([scores], dtype=DOUBLE)
+    return CompleteAttribution(values, values != 0, values.sum(1) - difference)
+
+
+@pytest.mark.parametrize(
+    ("scores", "difference", "is_complete"),
+    [
+        ([0.3, 0.205], 0.5, True),  # 1 %
+        ([0.3, 0.215], 0.5, False),  # 3 %
+        ([1e12, -1e12, 0.6], 0.5, False),  # large scores excuse nothing
+        ([50.0, -49.97], 0.0, False),
+        ([0.5, -0.5 + 1e-6], 0.0, True),  # rounding
+        ([0.5, -0.5 + 1e-4], 0.0, False),
+        ([1e-9, 2e-8], 1e-9, False),  # of a saturated probability; rounding is a share of the scores
+        ([3e-24, -1e-24], 0.0, True),  # below the rounding of a probability
+        ([torch.nan, 0.1], 0.1, False),
+    ],
+)
+def test_scores_are_held_against_the_difference_of_the_outputs(
+    scores: list[float], difference: float, *, is_complete: bool
+) -> None:
+    found = complete(scores, difference)
+    if is_complete:
+        deeplift._check_complete(found, DOUBLE)
+    else:
+        with pytest.raises(UserError, match="IntegratedGradients"):
+            deeplift._check_complete(found, DOUBLE)
 
 
 @pytest.mark.parametrize("family", ["bert", "vit"])

@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from torch import Generator, Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import __version__ as library_version
 
+from heedful.attributions._base import baseline_vectors, target_output
+from heedful.attributions.deeplift import DeepLift
 from heedful.models._attention_hooks import set_attention_implementation
 from heedful.models._network_anatomy import AttentionPath, patch_grid, reads_images, vision_config
 from heedful.models.label_words import ClassifierHead, LabelWords
@@ -214,6 +217,31 @@ def test_a_network_computes_what_the_library_computes_and_stays_as_it_was(units:
         opened(units, network)
     assert not changes(before, network)
     handle.remove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("units", "kind"), KINDS)
+def test_deeplift_sums_to_the_difference_of_the_outputs_or_is_refused(units: Units, kind: str) -> None:
+    try:
+        model = opened(units, build_tiny_network(units, kind, Generator().manual_seed(1)))
+    except UserError as error:
+        pytest.skip(str(error))
+    if model.embedding_refusal is not None:
+        pytest.skip(model.embedding_refusal)
+    batch = random_batch(model.network, model.stack.inputs.prefix)
+    content = replace(batch, words=torch.arange(batch.mask.shape[1]).expand_as(batch.mask).masked_fill(~batch.mask, -1))
+    target = torch.zeros(len(batch), dtype=torch.int64)
+    with torch.no_grad():
+        blank = baseline_vectors(model, content, "pad", content.content_mask)
+        ends = (model(content).logits, model(content, embeddings=blank).logits)
+    given, reference = (target_output(model.task, logits, target, "probability") for logits in ends)
+    try:
+        scores = DeepLift()(model, content, target).scores
+    except UserError:
+        return
+    missed = (scores.sum(1) - (given - reference)).abs()
+    # 0.02 of the difference; where that is nearly 0, rounding of logits in single precision.
+    assert bool((missed <= 0.02 * (given - reference).abs() + 1e-5).all())
 
 
 def test_the_spread_has_kinds_of_every_way_in() -> None:

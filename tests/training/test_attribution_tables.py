@@ -79,7 +79,7 @@ def test_a_gap_without_a_difference_counts_as_one_and_an_undefined_one_is_null()
     assert completeness_error(nothing.drop(columns="gap")) == {}
 
 
-def test_a_table_has_the_samples_and_the_standard_errors_of_a_method_that_samples(workspace: Workspace) -> None:
+def test_a_table_has_the_samples_and_the_posterior_errors_of_a_method_that_samples(workspace: Workspace) -> None:
     artefact = workspace.get(AttributionTable(subject(), Lime(60, error=0.2), limit=4))
     loaded = subject().restore(workspace)
     batch = sample_rows(loaded.batch("test"), 4)
@@ -89,13 +89,13 @@ def test_a_table_has_the_samples_and_the_standard_errors_of_a_method_that_sample
     found = Lime(60, error=0.2)(loaded.model, batch, target)
     assert isinstance(found, SampledAttribution)
     assert table["samples"].tolist() == found.samples.tolist()
-    for row, errors in enumerate(table["standard_errors"]):
+    for row, errors in enumerate(table["posterior_errors"]):
         assert len(errors) == len(table["scores"][row])
-        assert list(errors) == pytest.approx(found.standard_errors[row][batch.mask[row]].tolist(), abs=1e-6)
-    largest = max(max(errors) for errors in table["standard_errors"])
+        assert list(errors) == pytest.approx(found.posterior_errors[row][batch.mask[row]].tolist(), abs=1e-6)
+    largest = max(max(errors) for errors in table["posterior_errors"])
     assert artefact.notes["sampling"] == {
         "mean samples": table["samples"].mean(),
-        "largest standard error": pytest.approx(largest),
+        "largest posterior error": pytest.approx(largest),
     }
     assert "samples" not in workspace.get(AttributionTable(subject(), Lime(60), limit=4)).table
 

@@ -8,9 +8,11 @@ each row from 0 and is -1 on tokens that are not scored.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Literal, TypeVar, cast, get_origin, get_type_hints
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from heedful.devices import free_cached_memory, is_out_of_memory
 from heedful.store.recipe import derive_seed
-from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice
+from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice, shorten
 
 Output = Literal["probability", "logit"]
 """The explained number: the probability of the target, or its logit."""
@@ -31,6 +33,13 @@ Feature = Literal["unit", "word"]
 
 CHUNK_CELLS = 1 << 18
 """Cells of one attention matrix in a chunk: rows x units x units."""
+LARGEST_COUNTS = {"n_samples": 100_000, "n_steps": 1_000, "n_baselines": 100_000}
+"""The largest value of each option that counts samples or steps, which are held in memory together.
+
+A text of 512 tokens with the most samples takes a few gigabytes, and points of quadrature a matrix of steps x steps.
+"""
+MAX_PREDICTED = 4_000
+"""Samples of a text whose outputs a Gaussian process goes through: it has several matrices of samples x samples."""
 ExplainT = TypeVar("ExplainT", bound=Callable[..., Attribution])
 
 
@@ -97,17 +106,23 @@ class CompleteAttribution(Attribution):
 
     convergence_delta: Tensor
 
+    @property
+    def difference(self) -> Tensor:
+        """f(text) - f(baseline) `[batch]`."""
+        return self.scores.sum(1) - self.convergence_delta
+
 
 @dataclass(frozen=True)
 class SampledAttribution(Attribution):
-    """Scores of a method that samples until their standard errors are small enough.
+    """Scores of a method that samples until their posterior errors are small enough.
 
     Args:
-        standard_errors: of the scores `[batch unit]`.
+        posterior_errors: of the scores `[batch unit]`; two of them on either side hold the exact score in about 95 % of
+            cases or more.
         samples: perturbed texts that were read for each text `[batch]`.
     """
 
-    standard_errors: Tensor
+    posterior_errors: Tensor
     samples: Tensor
 
 
@@ -120,14 +135,27 @@ class CheckedOptions:
     """Base of methods that are dataclasses with options."""
 
     def __post_init__(self) -> None:
-        """Raise a `UserError` if a field is outside its Literal type or contradicts another field."""
+        """Raise a `UserError` if a field is outside its type, too large, or contradicts another field."""
         types, values = get_type_hints(type(self)), vars(self)
         for name, value in values.items():
             if get_origin(types[name]) is Literal:
                 check_choice(name, value, types[name])
+            if types[name] is int and (not isinstance(value, Integral) or isinstance(value, bool)):
+                raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give a whole number")
+            if types[name] is float and not (isinstance(value, Real) and math.isfinite(value)):
+                raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give a number")
         error = values.get("error")
         if error is not None and not (isinstance(error, int | float) and 0 < error < 1):
-            raise UserError(f"error={error!r}: give a number between 0 and 1, a share of the largest score, or None")
+            raise UserError(
+                f"error={shorten(error)}: give a number between 0 and 1, a share of the largest score, or None"
+            )
+        for name, largest in LARGEST_COUNTS.items():
+            most, reason = (largest, "") if error is None else (min(largest, MAX_PREDICTED), " with error")
+            if values.get(name, 0) > most:
+                raise UserError(
+                    f"{type(self).__name__}({name}={shorten(values[name])}): give at most {most}{reason}; "
+                    "more would not fit into memory"
+                )
         if values.get("baselines") == "delete" and values.get("special_tokens"):
             raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
 

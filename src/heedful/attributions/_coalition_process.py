@@ -4,12 +4,13 @@ The output of a text is a function of the features that it keeps, v(S). Its prio
 features i of 1 + r_i s_i t_i), with s_i = 1 where S keeps feature i and -1 where it does not: effects of single
 features, of pairs and of more weigh less and less, and those of unimportant features (small r_i) less than others. The
 posterior mean goes through every output that was read, and what is linear in the outputs, such as Shapley values and
-coefficients of a regression, has a mean and a standard error (Rasmussen & Williams 2006; O'Hagan 1991). Standard errors
-depend on which outputs were read, but not on what they are, so that the coalitions that tell most about the Shapley
-values can be chosen before they are read (Chaloner & Verdinelli 1995).
+coefficients of a regression, has a posterior mean and standard deviation (Rasmussen & Williams 2006; O'Hagan 1991).
+Standard deviations depend on which outputs were read, but, up to sigma, not on what they are, so that the coalitions
+that tell most about the Shapley values can be chosen before they are read (Chaloner & Verdinelli 1995).
 
 The scale of all r_i is the one of `SCALES` with the largest marginal likelihood, and sigma² makes the leave-one-out
-errors as large as expected on average.
+errors as large as expected on average. A posterior error is the standard deviation times `WIDENING`, because the
+outputs of a model are not drawn from the prior and reading ends when the errors look small.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ ROUNDING = 1e-7
 NODES = 24
 """Of the quadrature of Shapley values, whose integrands are nearly exp(scale * x)."""
 MIN_SAMPLES = 5
-"""Outputs per feature from which on standard errors can be relied on."""
+"""Outputs per feature from which on posterior errors can be relied on."""
+WIDENING = 2.0
+"""Posterior errors by posterior standard deviations.
+
+Of 1, 1.6, 1.8 and 2, the first with which two posterior errors cover 95 % of the exact Shapley values of every kind of
+simulated model that was tried, among them redundant words, saturated outputs and words that act only together. On other
+draws they cover 94 to 100 % of each kind, with a factor of 1 78 to 100 %: see
+tests/attributions/test_coalition_process.py.
+"""
 GROWTH = 1.3
 """Factor from one number of outputs to the next, between which the errors are looked at."""
 RELEVANCE_STEPS = 16
@@ -60,7 +69,7 @@ class CoalitionProcess:
     likelihood: float
 
     def shapley_values(self) -> tuple[Tensor, Tensor]:
-        """Means and standard errors of the Shapley values `[feature]`."""
+        """Means and posterior errors of the Shapley values `[feature]`."""
         covariance = shapley_covariance(self.coalitions, self.relevance)
         x, weights = _quadrature(self.relevance)
         logs = torch.log1p(self.relevance[:, None, None] * x.unsqueeze(1) * x)
@@ -68,7 +77,7 @@ class CoalitionProcess:
         return self._summarize(covariance, prior)
 
     def combine_outputs(self, coalitions: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and standard errors of weighted sums `[sum]` of outputs.
+        """Means and posterior errors of weighted sums `[sum]` of outputs.
 
         Args:
             coalitions: whose outputs are summed `[sample feature]`.
@@ -81,7 +90,8 @@ class CoalitionProcess:
     def _summarize(self, covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
         """Of quantities with this covariance with the known outputs `[sample quantity]` and prior variances."""
         explained = (covariance * (self.inverse @ covariance)).sum(0)
-        return covariance.t() @ self.coefficients, ((prior - explained).clamp(min=0) * self.variance).sqrt()
+        deviations = ((prior - explained).clamp(min=0) * self.variance).sqrt()
+        return covariance.t() @ self.coefficients, WIDENING * deviations
 
 
 def prior_covariance(one: Tensor, other: Tensor, relevance: Tensor) -> Tensor:
@@ -180,7 +190,7 @@ def _fit(coalitions: Tensor, outputs: Tensor, relevance: Tensor) -> CoalitionPro
 
 
 def is_reached(scores: Tensor, errors: Tensor, error: float) -> bool:
-    """Whether every standard error is at most `error` times the largest absolute score, or rounding."""
+    """Whether every posterior error is at most `error` times the largest absolute score, or rounding."""
     return bool(errors.amax() <= (error * scores.abs().amax()).clamp(min=ROUNDING))
 
 

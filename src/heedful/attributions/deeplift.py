@@ -2,7 +2,7 @@
 
 Both are complete on every model whose attention is a softmax and whose operations have a rule. One without a rule keeps
 its gradient; `convergence_delta` of the result then says how far the scores are from the difference of the outputs. A
-transformer on which they are not complete is refused.
+transformer is refused where that is more than 2 % of the difference.
 
 Multipliers come from a torch function mode that replaces gradients by secants. Input and reference pass through the
 network in one batch: the first half of the rows of every tensor belongs to the input, the second half to the reference.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -124,13 +124,20 @@ POWER_SECANTS: Mapping[float, Secant] = {
     2.0: CLOSED_FORM_SECANTS["square"],
     3.0: _closed_form(lambda x1, x0: x1.square() + x1 * x0 + x0.square()),
     0.5: CLOSED_FORM_SECANTS["sqrt"],
-    -0.5: CLOSED_FORM_SECANTS["rsqrt"],
-    -1.0: CLOSED_FORM_SECANTS["reciprocal"],
 }
+RECIPROCAL_POWERS: Mapping[float, str] = {-0.5: "rsqrt", -1.0: "reciprocal"}
 
 
-MAX_GAP, MAX_GAP_SHARE = 1e-3, 0.02
-"""Scores of a transformer may miss the difference of its outputs by this, or by this share of their size."""
+MAX_GAP_SHARE = 0.02
+"""Scores of a transformer may miss the difference of its outputs by this share of the difference."""
+ROUNDINGS = 100
+"""Roundings by which scores may miss a difference that is nearly 0, where a share of it says nothing.
+
+One rounding is that of float32, in which transformers computes norms whatever the precision of the network, of scores
+whose absolute values sum to 1 at most: larger scores that cancel are an error of their own and excuse none.
+"""
+OUTPUT_ROUNDING = 1e-15
+"""Of the difference of two probabilities in float64."""
 ROWS_MIX = "an operation has no rule, or mixes the rows of a batch as experts do"
 OTHER_METHOD = "choose IntegratedGradients"
 FACTORS = ("beta", "alpha")
@@ -158,6 +165,18 @@ def multipliers(function: Callable[[Tensor], Tensor], inputs: Tensor, reference:
 
 class _SecantMode(TorchFunctionMode):
     """Applies its rule to each operation on tensors that depend on the input, that is, require a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reciprocals: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def remember_reciprocal(self, result: Tensor, below: Tensor) -> None:
+        """Keep that `result` is 1 / below, so that a product with it is treated as a quotient."""
+        self._reciprocals[id(result)] = result, below  # the result is kept alive, so that its id stays its own
+
+    def find_divisor(self, factor: object) -> Tensor | None:
+        """The tensor b of a factor that was computed as 1 / b, or None."""
+        return self._reciprocals[id(factor)][1] if id(factor) in self._reciprocals else None
 
     def __torch_function__(
         self, func: Function, types: object, args: Arguments = (), kwargs: Options | None = None
@@ -234,11 +253,30 @@ def _is_in_place(func: Function) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
+def _reciprocal_rule(reciprocal_secant: Secant, invert: Callable[[Tensor], Tensor]) -> Rule:
+    """Elementwise y = 1 / b(x) by its secant; products with y are quotients by b.
+
+    Args:
+        invert: b.
+    """
+
+    def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+        result = _elementwise_rule(reciprocal_secant)(mode, func, args, options)
+        if isinstance(result, Tensor):
+            with mode:
+                mode.remember_reciprocal(result, invert(cast(Tensor, args[0])))
+        return result
+
+    return rule
+
+
 def _power_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
     """y = x^n, by a closed-form secant where there is one."""
     exponent = args[1] if len(args) > 1 else options.get("exponent")
     if not isinstance(exponent, int | float):
         return None
+    if (name := RECIPROCAL_POWERS.get(float(exponent))) is not None:
+        return RECIPROCAL_RULES[name](mode, func, args, options)
     power_secant = POWER_SECANTS.get(float(exponent), partial(secant, smooth=False))
     return _elementwise_rule(power_secant)(mode, func, args, options)
 
@@ -251,6 +289,20 @@ def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
     product = _out_of_place(func)
     slopes_of = product(first, midpoint(second)) + product(midpoint(first), second)
     return _replace_gradient(product(first.detach(), second.detach()), slopes_of)
+
+
+def _multiplication_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """The product rule, or the quotient rule where one factor was computed as 1 / b, as RMSNorm computes x rsqrt(m).
+
+    The product rule takes the mean of both 1 / b. Where b is nearly 0 in one half, as in an RMSNorm of a zero vector,
+    that is 1 / (2 sqrt(eps)), about 500; a few layers multiply it to 1e12.
+    """
+    if len(args) == 2 and _depends_on_input(args[0]) and _depends_on_input(args[1]):
+        for above, factor in (args, args[::-1]):
+            if (below := mode.find_divisor(factor)) is not None:
+                value = _out_of_place(func)(*(cast(Tensor, each).detach() for each in args))
+                return _share_quotient(value, cast(Tensor, above), below)
+    return _product_rule(mode, func, args, options)
 
 
 def _added_product_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -286,9 +338,16 @@ def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: 
     above, below = cast("tuple[Tensor, Tensor]", tuple(args))
     if not _depends_on_input(above):
         with mode:
-            return torch.reciprocal(below) * above
-    result = _out_of_place(func)(above.detach(), below.detach())
-    return _replace_gradient(result, (above - midpoint(result) * below) / midpoint(below))
+            result = torch.reciprocal(below) * above
+            if isinstance(above, int | float) and above != 0:
+                mode.remember_reciprocal(result, below / above)
+            return result
+    return _share_quotient(_out_of_place(func)(above.detach(), below.detach()), above, below)
+
+
+def _share_quotient(value: Tensor, above: Tensor, below: Tensor) -> Tensor:
+    """The value y = a / b with the multipliers of `_quotient_rule`, at most 2 / max(b1, b0) for positive b."""
+    return _replace_gradient(value, (above - midpoint(value) * below) / midpoint(below))
 
 
 def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -405,11 +464,17 @@ def _gru_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[T
     return (new + (keep + old_keep).sigmoid() * (states[0] - new),)
 
 
+RECIPROCAL_RULES: Mapping[str, Rule] = {
+    "rsqrt": _reciprocal_rule(CLOSED_FORM_SECANTS["rsqrt"], torch.sqrt),
+    "reciprocal": _reciprocal_rule(CLOSED_FORM_SECANTS["reciprocal"], lambda below: below),
+}
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(SMOOTH_FUNCTIONS, _elementwise_rule(partial(secant, smooth=True))),
     **dict.fromkeys(PIECEWISE_FUNCTIONS, _elementwise_rule(partial(secant, smooth=False))),
     **{name: _elementwise_rule(secant) for name, secant in CLOSED_FORM_SECANTS.items()},
-    **dict.fromkeys(("mul", "multiply", "matmul", "bmm", "mm"), _product_rule),
+    **RECIPROCAL_RULES,
+    **dict.fromkeys(("mul", "multiply"), _multiplication_rule),
+    **dict.fromkeys(("matmul", "bmm", "mm"), _product_rule),
     **dict.fromkeys(("div", "divide", "true_divide"), _quotient_rule),
     # `number / tensor` has the arguments (tensor, number).
     "rdiv": lambda mode, func, args, options: _quotient_rule(mode, func, args[::-1], options),
@@ -426,20 +491,26 @@ RULES: Mapping[str, Rule] = {
 """The rule of each operation by function name, without the underscores of operators and in-place forms."""
 
 
+def largest_gap(difference: Tensor, scores: Tensor) -> Tensor:
+    """How far scores `[batch unit]` may miss their difference `[batch]` before DeepLIFT is refused `[batch]`."""
+    rounding = ROUNDINGS * torch.finfo(torch.float32).eps * scores.abs().sum(1).clamp(max=1) + OUTPUT_ROUNDING
+    return torch.maximum(MAX_GAP_SHARE * difference.abs(), rounding)
+
+
 def _check_complete(found: CompleteAttribution, kind: torch.dtype) -> None:
     """Raise a `UserError` for scores of a transformer that miss the difference of the outputs by more than rounding.
 
     Args:
         kind: of the states; in half precision rounding itself is too large.
     """
-    missed, size = found.convergence_delta.abs(), found.scores.abs().sum(1)
-    if bool((missed > (MAX_GAP_SHARE * size).clamp(min=MAX_GAP)).any()):
-        worst = int((missed - MAX_GAP_SHARE * size).argmax())
+    missed, allowed = found.convergence_delta.abs(), largest_gap(found.difference, found.scores)
+    if not bool((missed <= allowed).all()):  # NaN is refused too
+        worst = int((missed / allowed).nan_to_num(nan=torch.inf).argmax())
         is_half = kind in (torch.bfloat16, torch.float16)
         reason = "that may be the rounding of half precision, which can be left out" if is_half else ROWS_MIX
         raise UserError(
-            f"{REFUSED} its scores miss the difference of the outputs by {float(missed[worst]):.2g}: {reason}; "
-            f"{OTHER_METHOD}"
+            f"{REFUSED} its scores miss the difference of the outputs, {float(found.difference[worst]):.2g}, by "
+            f"{float(missed[worst]):.2g}: {reason}; {OTHER_METHOD}"
         )
 
 
@@ -454,6 +525,8 @@ class DeepLift(CheckedOptions):
     Args:
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
+
+    revision: ClassVar[int] = 2
 
     baselines: FixedLengthBaseline = "pad"
     output: Output = "probability"
@@ -519,6 +592,8 @@ class DeepShap(CheckedOptions):
         stdevs: standard deviation of the Gaussian noise on the replaced tokens of each baseline, drawn from
             (seed, uid, baseline); 0 as in Neely et al. (2022).
     """
+
+    revision: ClassVar[int] = 2
 
     n_baselines: int = 2
     stdevs: float = 0.0

@@ -102,13 +102,13 @@ class Lime(CheckedOptions):
         ridge: penalty on the coefficients, not on the intercept.
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
-        error: stop reading samples when no standard error of a text is larger than this share of its largest absolute
+        error: stop reading samples when no posterior error of a text is larger than this share of its largest absolute
             score, after at least five per feature. The outputs of the other samples are then those that a Gaussian
-            process predicts from the outputs so far, and the standard errors are those of the prediction: with all
+            process predicts from the outputs so far, and the posterior errors are those of the prediction: with all
             samples read the scores are the same as without `error`. None reads all samples.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     n_samples: int = 1000
     baselines: Baseline = "pad"
@@ -180,7 +180,7 @@ class Lime(CheckedOptions):
 def predict_coefficients(
     read: Callable[[Tensor], Tensor], coalitions: Tensor, weights: Tensor, ridge: float, error: float
 ) -> tuple[Tensor, Tensor, int]:
-    """Coefficients `[feature]` of the regression, their standard errors, and how many outputs were read for them.
+    """Coefficients `[feature]` of the regression, their posterior errors, and how many outputs were read for them.
 
     Args:
         read: the outputs `[sample]` of coalitions `[sample feature]`.
@@ -216,7 +216,7 @@ def predict_coefficients(
 
 
 def _predict_sums(coalitions: Tensor, outputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and standard errors of weighted sums `[sum]` of the outputs of coalitions, of which the first are known."""
+    """Means and posterior errors of weighted sums `[sum]` of the outputs of coalitions; the first ones are known."""
     known, level = len(outputs), outputs.mean()
     effects = solve_ridge(
         *centered_moments(coalitions[None, :known].double(), outputs[None], torch.ones_like(outputs)[None]), 1.0

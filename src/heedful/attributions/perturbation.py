@@ -215,7 +215,7 @@ def score_features(score: FeatureScores, batch: Batch, index: Tensor, samples_pe
 def sample_texts(
     sample: Callable[[Tensor, Batch, Tensor], tuple[Tensor, Tensor, int]], batch: Batch, index: Tensor
 ) -> SampledAttribution:
-    """An attribution from scores and standard errors of features `[feature]` and the number of samples of each text.
+    """An attribution from scores and posterior errors of features `[feature]` and the number of samples of each text.
 
     Args:
         sample: gets the number of a row `[1]`, this row of the batch, and its feature index.

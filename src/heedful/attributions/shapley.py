@@ -62,13 +62,13 @@ class KernelShap(CheckedOptions):
         n_samples: coalitions besides the empty and the full one, at least two per feature; drawn from (seed, uid).
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
-        error: stop when no standard error of a text is larger than this share of its largest absolute score, after at
+        error: stop when no posterior error of a text is larger than this share of its largest absolute score, after at
             least five samples per feature and at most `n_samples`. Scores are then Shapley values of a Gaussian process
             through all outputs read so far, and coalitions are chosen by what they tell about them, which needs fewer
             than a regression. None takes all samples.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     n_samples: int = 1000
     baselines: Baseline = "pad"
@@ -77,6 +77,11 @@ class KernelShap(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
     error: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_samples < 1:
+            raise UserError(f"KernelShap(n_samples={self.n_samples}): give at least 1")
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -127,7 +132,7 @@ class KernelShap(CheckedOptions):
 def sample_shapley_values(
     read: Callable[[Tensor], Tensor], seeds: Tensor, features: int, samples: int, error: float
 ) -> tuple[Tensor, Tensor, int]:
-    """Shapley values `[feature]`, their standard errors, and how many outputs were read for them.
+    """Shapley values `[feature]`, their posterior errors, and how many outputs were read for them.
 
     The values are those of a `CoalitionProcess`. They are exact, with error 0, when all coalitions have been read. The
     empty and the full coalition, single features and their complements are read first; then those that the process

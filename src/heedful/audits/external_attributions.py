@@ -30,7 +30,7 @@ from torch import Tensor
 
 from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable
-from heedful.data.io import ArrayHeader, array_headers, file_type, find_path, iterate_rows, read_json, shorten
+from heedful.data.io import ArrayHeader, array_headers, file_type, find_path, iterate_rows, read_json
 from heedful.data.label_match import CERTAIN_MATCHES, match_labels
 from heedful.data.rationales import parse_list
 from heedful.types import (
@@ -44,6 +44,7 @@ from heedful.types import (
     UserError,
     file_state,
     hash_files,
+    shorten,
 )
 
 MIN_TEXTS = 10

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,7 +75,7 @@ from heedful.store.journal import Journal
 from heedful.store.recipe import Json, Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
-from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal, user_path
+from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal, shorten, user_path
 
 DEFAULT_METHODS = (
     "raw-attention",
@@ -161,7 +160,7 @@ class AuditOptions:
 def _check_type(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
     """UserError unless a value has this type; a truth value is no number."""
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"{name} is {reprlib.repr(value)}: give {wanted}")
+        raise UserError(f"{name} is {shorten(value)}: give {wanted}")
 
 
 def audit(
@@ -195,7 +194,7 @@ def audit(
     _check_type("options", options, AuditOptions | None, "AuditOptions(...), or leave it out")
     _check_type("out", out, str | Path | None, "a folder")
     if say is not None and not callable(say):
-        raise UserError(f"say is {reprlib.repr(say)}: give a function that takes a line, for instance print")
+        raise UserError(f"say is {shorten(say)}: give a function that takes a line, for instance print")
     chosen = options or AuditOptions(minutes, list_methods(methods))
     folder = None if out is None else user_path(out)
     if isinstance(workspace, Workspace):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.io import Row, shorten
+from heedful.data.io import Row
 from heedful.data.rationales import read_rationale, read_rationale_cell
 from heedful.data.splitting import Notes
 from heedful.data.stored_examples import ExampleWriter, StoredExamples
 from heedful.data.table import label_text
-from heedful.types import Example, Number, UserError
+from heedful.types import Example, Number, UserError, shorten
 
 if TYPE_CHECKING:
     from heedful.data.evaluation_table import EvaluationColumns

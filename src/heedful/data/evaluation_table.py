@@ -28,7 +28,6 @@ from heedful.data.io import (
     find_path,
     is_present,
     iterate_rows,
-    shorten,
 )
 from heedful.data.label_match import CERTAIN_MATCHES, HATEXPLAIN_CLASSES, LabelMatch, LabelOrder, match_labels
 from heedful.data.rationales import (
@@ -44,7 +43,7 @@ from heedful.data.table import DEFAULT_WORDS, label_text
 from heedful.data.tokenization import Words
 from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import Splits, UserError, check_choice, user_path
+from heedful.types import Splits, UserError, check_choice, shorten, user_path
 
 MAX_TEXTS = 20_000
 """Texts that are kept for an audit."""

@@ -12,7 +12,6 @@ import io
 import json
 import math
 import re
-import reprlib
 import stat
 import zipfile
 import zlib
@@ -28,7 +27,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
-from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files, user_path
+from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files, shorten, user_path
 
 if TYPE_CHECKING:
     import pyarrow
@@ -141,15 +140,6 @@ class Row:
 
 
 SplitRows = Mapping[Split, Sequence[Row]]
-
-
-def shorten(value: object) -> str:
-    """A value of a table for a message: the start of its `repr`, at any size and depth.
-
-    >>> shorten("a" * 1000)
-    "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
-    """
-    return reprlib.repr(value)
 
 
 def shorten_name(name: object) -> str:

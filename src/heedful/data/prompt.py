@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import reprlib
 import subprocess
 import sys
 from bisect import bisect_right
@@ -44,6 +43,7 @@ from heedful.types import (
     Tokenizer,
     UserError,
     hash_model_folder,
+    shorten,
     user_path,
 )
 
@@ -114,13 +114,13 @@ def read_prompt(prompt: str | Sequence[Mapping[str, str]] | None, *, chat: bool 
     if prompt is None or isinstance(prompt, str):
         return Prompt((("user" if chat else "", FIELDS[0] if prompt is None else prompt),))
     if not isinstance(prompt, Sequence):
-        raise UserError(f"{reprlib.repr(prompt)} is not a prompt: {_PROMPT_FORM}")
+        raise UserError(f"{shorten(prompt)} is not a prompt: {_PROMPT_FORM}")
     turns = []
     for message in prompt:
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
-            raise UserError(f"{reprlib.repr(message)} is not a message of a prompt: {_PROMPT_FORM}")
+            raise UserError(f"{shorten(message)} is not a message of a prompt: {_PROMPT_FORM}")
         turns.append((message["role"], message["content"]))
     return Prompt(tuple(turns))
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from heedful.data.io import shorten
-from heedful.types import UserError
+from heedful.types import UserError, shorten
 
 RationaleForm = Literal["flags", "annotators", "grades", "indices", "spans", "tokens", "phrases", "marks"]
 FORM_NAMES: Mapping[RationaleForm, str] = {

@@ -30,13 +30,12 @@ from heedful.data.io import (
     is_present,
     is_table,
     read_rows,
-    shorten,
     shorten_name,
 )
 from heedful.data.splitting import DEV_SHARE, Notes, finalize_splits, hold_out, normalized_content
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Task, UserError, check_choice
+from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Task, UserError, check_choice, shorten
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import reprlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,6 +47,7 @@ from heedful.types import (
     hash_model_folder,
     read_adapter_base,
     read_model_settings,
+    shorten,
     user_path,
 )
 
@@ -589,7 +589,7 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     is_unlimited = isinstance(limit, float) and limit > NO_LIMIT
     if isinstance(limit, bool) or not (isinstance(limit, int) or is_unlimited):
         raise UserError(
-            f"model_max_length of the tokenizer {name} is {reprlib.repr(limit)}: set it to a number of tokens in "
+            f"model_max_length of the tokenizer {name} is {shorten(limit)}: set it to a number of tokens in "
             "tokenizer_config.json, or leave it out"
         )
     try:

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import reprlib
 import site
 import sys
 import sysconfig
@@ -48,7 +47,7 @@ import pandas
 import torch
 from torch import Tensor
 
-from heedful.types import DiskResource, UserError
+from heedful.types import DiskResource, UserError, shorten
 
 if TYPE_CHECKING:
     from heedful.store.workspace import Workspace
@@ -260,7 +259,7 @@ def _check_fields(value: object, place: str) -> None:
 
 
 def _not_a_recipe(value: object) -> str:
-    return f"{reprlib.repr(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
+    return f"{shorten(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
 
 
 def artefact_name(description: Mapping[str, Json]) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import reprlib
 import secrets
 import shutil
 import warnings
@@ -86,7 +85,7 @@ from heedful.store.recipe import (
     seed_group,
 )
 from heedful.store.shard import SHARD_CLASS
-from heedful.types import UserError, count_file_changes, user_path
+from heedful.types import UserError, count_file_changes, shorten, user_path
 
 _CHECKPOINT = re.compile(r"\w[\w.-]*-[0-9a-f]{64}\.\w+")
 """A file of unfinished work that contains the digest of its content in its name: it is complete wherever it is."""
@@ -131,9 +130,9 @@ class Workspace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.place, str | Path):
-            raise UserError(f"{reprlib.repr(self.place)} is not a workspace; give a folder or s3://bucket/folder")
+            raise UserError(f"{shorten(self.place)} is not a workspace; give a folder or s3://bucket/folder")
         if not isinstance(self.batch_size, int) or isinstance(self.batch_size, bool) or self.batch_size < 1:
-            raise UserError(f"batch_size is {reprlib.repr(self.batch_size)}: give a number of texts from 1 on")
+            raise UserError(f"batch_size is {shorten(self.batch_size)}: give a number of texts from 1 on")
         if isinstance(self.place, str) and is_url(self.place):
             self.store = ObjectStore(self.place)
             self.root = workspace_cache(self.store.url)

@@ -42,6 +42,7 @@ from heedful.types import (
     Split,
     SupportsPreparation,
     UserError,
+    check_attribution,
     check_methods,
     method_name,
     pool_by_word,
@@ -86,7 +87,8 @@ class AttributionTable(ShardedRecipe):
 
         For methods whose scores should add up to a known number the column `gap` has what they miss it by, and the
         notes have `completeness_error`. For methods that sample until their scores are accurate enough the columns
-        `samples` and `standard_errors` have what each text needed and what it reached, and the notes `sampling_effort`.
+        `samples` and `posterior_errors` have what each text needed and what it reached, and the notes
+        `sampling_effort`.
         """
         shards, n, of, facts, whole = self.shards(workspace), 0, 0, [], Artefact()
         for part in self.parts(workspace, shards):
@@ -127,7 +129,7 @@ def attribution_rows(
     with torch.no_grad():
         probabilities = loaded.model.task.probabilities(loaded.model.read_logits(batch))
     target = probabilities.argmax(-1)
-    attribution = method(loaded.model, batch, target)
+    attribution = check_attribution(method(loaded.model, batch, target), batch, method_name(method))
     texts = _unit_texts(loaded, batch, examples)
     columns: dict[str, Sequence[object]] = {
         "uid": batch.uids,
@@ -157,8 +159,8 @@ def _method_columns(attribution: Attribution, mask: Tensor) -> dict[str, Sequenc
     if isinstance(attribution, CompleteAttribution):
         return {"gap": attribution.convergence_delta.tolist()}
     if isinstance(attribution, SampledAttribution):
-        errors = _split_by_text(attribution.standard_errors.double(), mask)
-        return {"samples": attribution.samples.long().tolist(), "standard_errors": errors}
+        errors = _split_by_text(attribution.posterior_errors.double(), mask)
+        return {"samples": attribution.samples.long().tolist(), "posterior_errors": errors}
     return {}
 
 
@@ -230,18 +232,18 @@ def completeness_error(table: pd.DataFrame) -> dict[str, Json]:
 
 
 def sampling_effort(table: pd.DataFrame) -> dict[str, Json]:
-    """The mean number of samples of a text, and the largest standard error of any of its scores.
+    """The mean number of samples of a text, and the largest posterior error of any of its scores.
 
     Empty for methods that take the same samples of every text.
 
-    >>> sampling_effort(pd.DataFrame({"samples": [40, 60], "standard_errors": [[0.0, 0.02], [0.01, 0.01]]}))
-    {'sampling': {'mean samples': 50.0, 'largest standard error': 0.02}}
+    >>> sampling_effort(pd.DataFrame({"samples": [40, 60], "posterior_errors": [[0.0, 0.02], [0.01, 0.01]]}))
+    {'sampling': {'mean samples': 50.0, 'largest posterior error': 0.02}}
     """
     if "samples" not in table.columns:
         return {}
-    largest = max((float(np.max(errors, initial=0.0)) for errors in table["standard_errors"]), default=0.0)
+    largest = max((float(np.max(errors, initial=0.0)) for errors in table["posterior_errors"]), default=0.0)
     samples = float(table["samples"].mean())
-    return {"sampling": to_json({"mean samples": samples, "largest standard error": largest})}
+    return {"sampling": to_json({"mean samples": samples, "largest posterior error": largest})}
 
 
 def gap_shares(table: pd.DataFrame) -> NDArray[np.float64]:
@@ -257,8 +259,8 @@ def _numbers_of_texts(table: pd.DataFrame) -> pd.DataFrame:
     if "gap" in table:
         return pd.DataFrame({"gap": table["gap"], "total": _score_totals(table)})
     if "samples" in table:
-        largest = [float(np.max(errors, initial=0.0)) for errors in table["standard_errors"]]
-        return pd.DataFrame({"samples": table["samples"], "standard_errors": largest})
+        largest = [float(np.max(errors, initial=0.0)) for errors in table["posterior_errors"]]
+        return pd.DataFrame({"samples": table["samples"], "posterior_errors": largest})
     return pd.DataFrame()
 
 
