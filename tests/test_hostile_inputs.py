@@ -878,7 +878,7 @@ ANYTHING: Any = 5
 WRONG: list[Any] = [None, 5, 1.5, b"x", {}, object(), RawAttention]
 
 
-@pytest.mark.parametrize("value", WRONG, ids=repr)
+@pytest.mark.parametrize("value", WRONG, ids=["None", "int", "float", "bytes", "dict", "object", "class"])
 def test_values_of_a_wrong_type_are_refused_at_the_boundary(value: Any, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     calls: list[Callable[[], object]] = [

@@ -131,6 +131,11 @@ def complete_attribution(scores: Tensor, units: Tensor, difference: Tensor) -> C
     return CompleteAttribution(scores.masked_fill(~units, 0), units, scores.sum(1) - difference)
 
 
+def is_whole_number(value: object) -> bool:
+    """Whether a value is an integer; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 class CheckedOptions:
     """Base of methods that are dataclasses with options."""
 
@@ -140,8 +145,10 @@ class CheckedOptions:
         for name, value in values.items():
             if get_origin(types[name]) is Literal:
                 check_choice(name, value, types[name])
-            if types[name] is int and (not isinstance(value, Integral) or isinstance(value, bool)):
-                raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give a whole number")
+            optional = types[name] == int | None
+            if (types[name] is int or (optional and value is not None)) and not is_whole_number(value):
+                wanted = "a whole number, or None" if optional else "a whole number"
+                raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give {wanted}")
             if types[name] is float and not (isinstance(value, Real) and math.isfinite(value)):
                 raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give a number")
         error = values.get("error")

@@ -64,7 +64,7 @@ def check_paths(model: Model) -> None:
 
 
 @dataclass(frozen=True)
-class RawAttention:
+class RawAttention(CheckedOptions):
     """Attention weights, averaged over layers, heads and query rows.
 
     The two rows of a pair of texts are averaged too, so that both texts share one axis.
@@ -359,7 +359,7 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Rollout(CheckedOptions):
     """Attention rollout: the row of B_L ... B_1 that the head reads (Abnar & Zuidema 2020).
 
     B = (A + I) / 2 with heads averaged; the mean of all rows where the head reads all. For pooled models the same as
@@ -402,7 +402,7 @@ def roll_out(layers: Tensor, rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Flow:
+class Flow(CheckedOptions):
     """Attention flow: the maximum flow from the class token on top to each token (Abnar & Zuidema 2020).
 
     Capacities are those of rollout, B = (A + I) / 2, with its assumptions and refusals. The flow enters where the head

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import example_seeds, in_evaluation_mode, scored_units
+from heedful.attributions._base import CheckedOptions, example_seeds, in_evaluation_mode, scored_units
 from heedful.attributions.attention import (
     AttentionXGradient,
     Flow,
@@ -28,7 +28,7 @@ from heedful.types import Attribution, Batch, Method, Model
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(CheckedOptions):
     """Random scores, uniform on [0, 1), drawn from (seed, uid)."""
 
     seed: int = 0
@@ -45,7 +45,7 @@ class Random:
 
 
 @dataclass(frozen=True)
-class PermutedAttention:
+class PermutedAttention(CheckedOptions):
     """The model's attention weights, randomly permuted among the tokens: as peaked as attention, but uninformative.
 
     Weights are permuted within each text of a pair; the permutation is drawn from (seed, uid).
@@ -69,7 +69,7 @@ class PermutedAttention:
 
 
 @dataclass(frozen=True)
-class RandomizedModel:
+class RandomizedModel(CheckedOptions):
     """A method applied to a copy of the model with random weights (the sanity check of Adebayo et al. 2018).
 
     A method whose scores hardly change does not explain what the model has learned. Each weight tensor is drawn from a

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -24,7 +25,17 @@ from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
 from heedful.store.atomic_write import replace_text, try_to_write
 from heedful.store.recipe import json_digest, to_json
-from heedful.types import Attribution, Batch, Model, UserError, check_choice, name_by_fields, read_heads, user_path
+from heedful.types import (
+    Attribution,
+    Batch,
+    Model,
+    UserError,
+    check_choice,
+    name_by_fields,
+    read_heads,
+    shorten,
+    user_path,
+)
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
 ScoreType = Literal["distribution", "logits"]
@@ -193,6 +204,8 @@ class LearnedMix(CheckedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.phi, tuple) or not all(isinstance(value, Real) for value in self.phi):
+            raise UserError(f"{type(self).__name__}(phi={shorten(self.phi)}): give a tuple of numbers")
         if not all(math.isfinite(value) for value in self.phi):
             raise UserError("phi is not finite: learn it again with a lower learning rate")
 
