@@ -48,7 +48,7 @@ check: $(VENV)/dev.stamp ## formatting, lint and types
 	$(BIN)/mypy
 
 sweep: $(VENV)/dev.stamp ## try every kind of network that transformers knows, and write docs/models.md (ten minutes)
-	OMP_NUM_THREADS=1 HEEDFUL_SWEEP=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal tests/models/test_tiny_networks.py tests/models/test_network_anatomy.py
+	OMP_NUM_THREADS=1 HEEDFUL_SWEEP=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal tests/models/test_tiny_networks.py tests/models/test_network_anatomy.py tests/trials/test_adversary_climb.py
 	OMP_NUM_THREADS=1 $(BIN)/heedful models --all --quiet --out docs/models.md
 
 storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals, full disks, damage): nothing may be lost (half an hour)

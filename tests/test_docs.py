@@ -179,7 +179,7 @@ def heedful(words: list[str]) -> str:
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             patch.setattr(cli, "_print_plan", lambda recipes, workspace: None)
             patch.setattr(download, "fetch", fetchable)
-            patch.setattr(study_app, "serve", lambda *_: None)
+            patch.setattr(study_app, "serve", lambda *_, per_address: None)
         result = CliRunner().invoke(cli.app, words)
     # Two texts decide nothing: what a gate requires is not supported.
     expected = cli.REQUIREMENT_CODE if "--require" in words else 0

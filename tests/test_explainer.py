@@ -671,7 +671,7 @@ def test_the_best_audit_chooses_the_method(explainer: Explainer, tmp_path: Path)
     digest, store = explainer.digest, partial(stored_audit, tmp_path, explainer.digest)
     shown = explainer.explain(TEXT, workspace=tmp_path)
     assert shown.rows[0].method == "integrated-gradients"
-    assert str(tmp_path) in shown.chosen_because
+    assert tmp_path.name in shown.chosen_because
     (tmp_path / ".audits").mkdir()
     for number, content in enumerate(("{", "[]", '{"recommended": 3}', '{"recommended": ["lime"]}')):
         (tmp_path / ".audits" / f"{digest[:16]}-{number}.json").write_text(content)

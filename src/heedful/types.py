@@ -58,7 +58,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
     >>> user_path("~nobody-at-all/model")
     Traceback (most recent call last):
-    heedful.types.UserError: ~nobody-at-all/model: no such file or folder, because there is no user 'nobody-at-all' ...
+    heedful.types.UserError: ~nobody-at-all/model: no such file or folder, because there is no user 'nobody-at-all'...
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
         raise UserError(f"{shorten(path)} is not a path; give a string or a Path")

@@ -582,7 +582,7 @@ def test_options_that_are_no_numbers_of_minutes_or_texts_are_refused() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"minutes": "5"}, {"minutes": None}, {"minutes": True}, {"minutes": 1j}, {"methods": 3}, {"methods": None},
+        {"minutes": "5"}, {"minutes": None}, {"minutes": True}, {"minutes": 1j}, {"methods": 3},
         {"methods": [3]}, {"workspace": 3}, {"workspace": None}, {"options": 3}, {"options": {"minutes": 3}},
         {"out": 3}, {"data": 3}, {"data": None}, {"data": ["a"]}, {"data": Sums},
     ],
