@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check sweep storm bench mutants dist lock sbom vulnerabilities matrix clean
+.PHONY: help demo test test-fast check sweep storm hostile bench mutants dist lock sbom vulnerabilities matrix clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -54,6 +54,9 @@ sweep: $(VENV)/dev.stamp ## try every kind of network that transformers knows, a
 storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals, full disks, damage): nothing may be lost (half an hour)
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.storm --moments 1000
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.object_storm --moments 300
+
+hostile: $(VENV)/dev.stamp ## some 3500 hostile inputs to every command and the Python API: no traceback, no call without end (half an hour)
+	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.hostile_campaign
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

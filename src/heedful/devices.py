@@ -46,7 +46,7 @@ def check_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError, ValueError):
-        raise UserError(f"{shorten(name)} is no device: choose one of {', '.join(there)}") from None
+        raise UserError(f"unknown device {shorten(name)}; choose from {', '.join(there)}") from None
     if not any(is_same_device(device, torch.device(each)) for each in there):
         raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
     return device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -170,3 +171,9 @@ def test_another_process_finds_what_is_known_or_named() -> None:
     ]
     assert lines[0][:3] == lines[1][:3]
     assert lines[0][3] != lines[1][3]
+
+
+def test_a_model_that_cannot_be_copied_is_one_line() -> None:
+    model = TextModel(word_tokenizer(), threading.Lock())
+    with pytest.raises(UserError, match="__deepcopy__"):
+        opened(model)

@@ -561,9 +561,16 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def copy_sharing_weights(network: NetworkT) -> NetworkT:
-    """The same network with its own modules and configuration, but shared parameters and buffers."""
+    """The same network with its own modules and configuration, but shared parameters and buffers.
+
+    UserError for a network with an attribute that Python cannot copy, such as a lock or an open connection.
+    """
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    return copy.deepcopy(network, shared)
+    try:
+        return copy.deepcopy(network, shared)
+    except (TypeError, copy.Error) as error:
+        name = type(network).__name__
+        raise UserError(f"{name} cannot be copied ({error}): give the class a __deepcopy__ that shares it") from error
 
 
 class WeightsRewritten(Exception):
