@@ -55,7 +55,7 @@ storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.storm --moments 1000
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.object_storm --moments 300
 
-hostile: $(VENV)/dev.stamp ## some 3500 hostile inputs to every command and the Python API: no traceback, no call without end (half an hour)
+hostile: $(VENV)/dev.stamp ## some 5000 hostile inputs to every command and the Python API: no traceback, no call without end (a quarter of an hour)
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.hostile_campaign
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
