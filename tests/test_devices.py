@@ -107,7 +107,7 @@ def test_gradients_of_the_fake_device_are_those_of_the_cpu(device: str) -> None:
 def test_a_device_that_is_not_there_is_refused_in_one_line() -> None:
     assert check_device("cpu") == torch.device("cpu")
     for name in ("cuda:77", "xpu:9", "nonsense"):
-        with pytest.raises(UserError, match="choose one of cpu"):
+        with pytest.raises(UserError, match="cpu"):
             check_device(name)
 
 
@@ -528,5 +528,5 @@ def test_a_device_that_is_not_there_is_one_line_and_exit_code_2(name: str, given
     where = () if name == "models" else ("-w", str(tmp_path / "work"))
     code, _, err = command(name, *ARGUMENTS[name], *words, *where)
     assert (code, err.count("\n")) == (2, 1), err
-    assert "choose one of" in err or "no batch size" in err
+    assert "choose" in err or "no batch size" in err
     assert not (tmp_path / "work").exists()
