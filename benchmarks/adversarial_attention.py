@@ -16,8 +16,8 @@ from benchmarks.timing import Row, compared
 from heedful.measures.divergence import jensen_shannon
 from heedful.models.attentive import AttentiveModel
 from heedful.training.trainer import Adam, inference_batches, length_sorted_batches
-from heedful.trials._adversary_search import AdversaryProblem, AdversarySearchSettings
 from heedful.trials.adversarial_attention import build_adversary_problem, find_adversary
+from heedful.trials.adversary_search import AdversaryProblem, AdversarySearchSettings
 from heedful.types import Batch
 
 EPSILON = 0.05

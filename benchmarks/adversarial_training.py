@@ -22,9 +22,9 @@ from benchmarks.sst_batches import bilstm, sst
 from benchmarks.timing import Row
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import Mock
+from heedful.execution.runner import run
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.runner import run
 from heedful.store.workspace import Workspace
 from heedful.training.objectives import adversary_distance
 from heedful.training.predictions import BatchPredictions

@@ -107,9 +107,9 @@ class Simulated:
     def limit(self, ideal: Simulated) -> str:
         """What the run waits for, against the same run without costs, in which only its own shape leaves cores idle."""
         if ideal.seconds >= MIN_SHARE * self.seconds:
-            return "none: it scales"
+            return "none"
         busiest = max((self.driver_share, "driver"), (self.store_share, "workspace"))
-        return busiest[1] if busiest[0] > BUSY else "starts, latency"
+        return busiest[1] if busiest[0] > BUSY else "startup, latency"
 
 
 class _Server:
@@ -176,7 +176,8 @@ def simulate(load: Load, slots: int, costs: Costs, look_ahead: float = 1.25) -> 
 def table(costs: Costs, per_slot: int, trials: int) -> list[str]:
     """A row for each number of nodes and duration of a recipe."""
     rows = [
-        "| nodes | cores | a recipe | recipes | run | efficiency | without costs | driver | workspace | limit |",
+        "| nodes | cores | time per recipe | recipes | run | efficiency "
+        "| without overhead | driver | workspace | bottleneck |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for nodes in NODES:

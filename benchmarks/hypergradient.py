@@ -23,7 +23,8 @@ from transformers import AutoConfig
 
 from benchmarks.timing import Row, compared
 from heedful.attributions import head_mix
-from heedful.models.transformer import TransformerModel, build_network
+from heedful.models.small_transformers import build_network
+from heedful.models.transformer import TransformerModel
 from heedful.store.recipe import Artefact
 from heedful.tasks import MulticlassClassification
 from heedful.training.hypergradient import CLIP_EPSILON, BilevelProblem, Parameters, hypergradient, unfused_kernels

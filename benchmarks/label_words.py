@@ -28,18 +28,18 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import PackagedGloveEmbeddings
 from heedful.data.prompt import PromptTokenizer, read_prompt
 from heedful.data.text_corpora import SST
+from heedful.execution.runner import run
 from heedful.report import write_report
-from heedful.runner import run
 from heedful.seeding import temporary_seed
 from heedful.store.workspace import Workspace
 from heedful.training.checkpoint import Checkpoint, checkpoint
-from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
+from heedful.trials.trial import Trial
 from heedful.types import Batch, Example
 
 PROMPT = "review : {text} sentiment :"

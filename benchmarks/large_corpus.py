@@ -86,7 +86,7 @@ def write_rows(path: Path, count: int) -> None:
 
 def read_table(table: str) -> None:
     """Read all rows of a table, and look at each of them twice."""
-    from heedful.data.evaluation_table import EvaluationTable, detect_columns
+    from heedful.data import EvaluationTable, detect_columns
 
     examples = EvaluationTable(table, detect_columns(table, outputs=CLASSES), limit=None).read(Path())["test"]
     for _ in range(2):
@@ -99,8 +99,8 @@ def make_recipes(work: str, model: str, table: str, workspace: str) -> None:
 
     from heedful.attributions.attention import RawAttention
     from heedful.attributions.gradient import Gradient
-    from heedful.data.evaluation_table import EvaluationTable, detect_columns
-    from heedful.runner import run
+    from heedful.data import EvaluationTable, detect_columns
+    from heedful.execution.runner import run
     from heedful.training.attribution_tables import AttributionTable
     from heedful.training.checkpoint import checkpoint
     from heedful.trials.agreement import Agreement
@@ -213,7 +213,7 @@ class InventedPermutation(InventedTable):
 
 def invent(rows: int, workspace: str) -> None:
     """A workspace for a report."""
-    from heedful.runner import run
+    from heedful.execution.runner import run
 
     model = InventedModel()
     scores = [InventedScores(model, rows, method=name) for name in ("attention", "gradient", "leave-one-out")]

@@ -20,7 +20,7 @@ from benchmarks.sst_batches import VOCABULARY, WIDTH
 from benchmarks.timing import Row, compared
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.papers.disagreement import ATTENTIVE_METHODS

@@ -37,18 +37,19 @@ from numpy.random import default_rng
 from torch import Generator, Tensor, nn
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
-from heedful.audits.analysis import CONTROL_METHODS
-from heedful.audits.audit_result import Audit, Decision, Question
+from heedful.audits.audit_result import Audit
 from heedful.audits.schedule import AuditOptions, audit
+from heedful.audits.work_list import CONTROL_METHODS
+from heedful.data.subwords import SubwordTokenizer
 from heedful.data.synthetic import GeneratedCorpus, GroundTruthCorpus
-from heedful.data.tokenization import SPECIAL_TOKENS, SubwordTokenizer, Words
+from heedful.data.words import SPECIAL_TOKENS, Words
 from heedful.explainer import Explainer, load
 from heedful.models.attentive import LinearBagOfWords
-from heedful.models.transformer import build_network
+from heedful.models.small_transformers import build_network
+from heedful.results import Decision, Verdict
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
-from heedful.trials._trial import Verdict
 from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, Tokenizer, Trace
 
 SIZES = (28, 44, 76)
@@ -398,7 +399,7 @@ def audit_rows(name: str, seed: int, sizes: Sequence[int] = SIZES) -> list[dict[
     rows: list[dict[str, object]] = []
     for result in audit_planted(planted, seed, sizes):
         for each in result.methods:
-            answers = {question.value: each.answer(question).word for question in Question}
+            answers = {answer.question: answer.verdict.value for answer in each.answers}
             rows.append(
                 {
                     "model": name,
@@ -408,9 +409,9 @@ def audit_rows(name: str, seed: int, sizes: Sequence[int] = SIZES) -> list[dict[
                     "truth": planted.truth(each.name),
                     **answers,
                     "share": each.achievable,
-                    "auc": each.answer(Question.PLAUSIBLE).value,
+                    "auc": each.answer("plausible").statistic.value,
                     "decision": "" if each.decision is None else each.decision.value,
-                    "reason": each.answer(Question.FAITHFUL).reason,
+                    "reason": each.answer("faithful").reason,
                     "counted": 6 - len(result.struck),
                 }
             )
@@ -479,8 +480,8 @@ def print_counts(table: pd.DataFrame) -> None:
         own = wrong[wrong["method"] == method]
         ever = own.groupby(["model", "seed"])["supported"].any()
         others = {
-            question.value: int((own.groupby(["model", "seed"])[question.value].agg(_any_supported)).sum())
-            for question in (Question.AGREES, Question.PLAUSIBLE, Question.STABLE)
+            question: int((own.groupby(["model", "seed"])[question].agg(_any_supported)).sum())
+            for question in ("agrees", "plausible", "stable")
         }
         print(
             f"{method}: faithful supported at any look in {int(ever.sum())} of {len(ever)} planted models; "

@@ -27,15 +27,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful._ray_pool import RayPool, make_on_node
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import Mock
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
+from heedful.execution.ray_pool import RayPool, make_on_node
+from heedful.execution.runner import run, topological_order
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.runner import run, topological_order
 from heedful.store.artefact_files import MANIFEST
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
@@ -196,7 +196,7 @@ def compare_sweeps(folder: Path) -> None:
         driver.wait()
         kept = finished(root)
         subprocess.run(command, check=True)
-        report(f"2 nodes, driver killed when {kept} were finished, and again", time.perf_counter() - start, root)
+        report(f"2 nodes, driver killed after {kept} artefacts, then restarted", time.perf_counter() - start, root)
     with object_store(folder / "head"), local_nodes(1, 1) as nodes:
         os.environ["HEEDFUL_CACHE"] = str(folder / "node")  # a node has the environment of its start
         nodes.add_one()
@@ -206,7 +206,10 @@ def compare_sweeps(folder: Path) -> None:
         assert workspace.store is not None
         stored = workspace.store.read_manifests(workspace.store.artefacts())
         report(
-            "2 nodes that share only s3://", seconds, folder, {name: json.loads(each) for name, each in stored.items()}
+            "2 nodes that share only an s3:// workspace",
+            seconds,
+            folder,
+            {name: json.loads(each) for name, each in stored.items()},
         )
         for node in ("head", "node", "driver"):
             made = len(list((folder / node).glob(f"workspaces/*/*/{MANIFEST}")))
@@ -256,14 +259,14 @@ def measure_speed(folder: Path, epochs: int) -> None:
     around = [(before + after) / 2 for before, after in itertools.pairwise(here)]
     one = statistics.median(here)
     print(
-        f"{len(recipes)} trainings of {one / len(recipes):.1f} s on {cores} cores, {ROUNDS} rounds: {one:.1f} s in one "
-        f"process ({min(here):.1f} to {max(here):.1f})"
+        f"{len(recipes)} training runs of {one / len(recipes):.1f} s on {cores} cores, {ROUNDS} rounds: {one:.1f} s in "
+        f"one process ({min(here):.1f} to {max(here):.1f})"
     )
     for name, found, compared in (
-        ("Ray, workers that run", warm, around),
+        ("Ray, running workers", warm, around),
         ("Ray, new workers", [cold], here[:1]),
         ("local pool, new workers", [pool], here[-1:]),
-        ("bare processes without a pool, imports not counted: what the machine can give", bare, around),
+        ("bare processes without a pool, excluding imports: the best the machine can do", bare, around),
     ):
         rates = sorted(before / after / cores for before, after in zip(compared, found, strict=True))
         print(

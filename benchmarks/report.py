@@ -17,10 +17,10 @@ import torch
 
 from benchmarks.timing import peak_megabytes
 from heedful.data.splitting import SubsampledCorpus
+from heedful.execution.runner import topological_order
 from heedful.papers import demo
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.report import write_report
-from heedful.runner import topological_order
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.trained_model import TrainedModel

@@ -28,11 +28,11 @@ from torch import Tensor
 
 from benchmarks.speed import minilm, minilm_folder
 from benchmarks.timing import Row
-from heedful.attributions._base import expand_to_units, feature_counts, feature_index
+from heedful.attributions.method import expand_to_units, feature_counts, feature_index
 from heedful.attributions.perturbation import outputs_without
 from heedful.attributions.shapley import all_coalitions, marginal_weights, sample_shapley_values
+from heedful.data.subwords import Subwords
 from heedful.data.text_corpora import SST
-from heedful.data.tokenization import Subwords
 from heedful.models.transformer import TransformerModel
 from heedful.store.workspace import Workspace
 from heedful.types import Batch, Example, UserError

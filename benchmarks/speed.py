@@ -30,8 +30,8 @@ from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap
+from heedful.data.subwords import Subwords
 from heedful.data.text_corpora import SST, IMDBRaw
-from heedful.data.tokenization import Subwords
 from heedful.models.transformer import TransformerModel
 from heedful.papers.disagreement import MINILM_PACKAGE
 from heedful.store.workspace import Workspace

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from heedful.results import Statistic
 from heedful.study.answers import Occasion, Ranking, Simulation
 from heedful.study.plackett_luce import TiedRankings, draw_ranks
 from heedful.study.power import ASSUMED_SD, StudyShape, _mixed_logit, people_needed, preference_power
@@ -34,7 +35,6 @@ from heedful.study.rating import (
     ranking_statistics,
     trueskill_statistics,
 )
-from heedful.trials._trial import Statistic
 
 METHODS = ("a", "b", "c", "d")
 LOG_DELTAS = {2: -1.5, 3: -3.0}

@@ -33,7 +33,7 @@ RESOLUTIONS = {"lowest": "lowest-direct", "highest": "highest"}
 EXTRAS = ("study", "adapters", "postgresql", "demo")
 CORE = (
     *("tests/measures", "tests/store", "tests/attributions", "tests/models", "tests/data", "tests/trials"),
-    *("tests/test_types.py", "tests/test_seeding.py", "tests/test_cli.py", "tests/test_explainer.py"),
+    *("tests/test_types.py", "tests/test_seeding.py", "tests/cli/test_commands.py", "tests/test_explainer.py"),
 )
 SHOWN = ("torch", "transformers", "numpy", "pandas", "scipy", "scikit-learn")
 

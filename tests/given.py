@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Generator, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from heedful.data.tokenization import SubwordTokenizer, Words
+from heedful.data.subwords import SubwordTokenizer
+from heedful.data.words import Words
 from heedful.tasks import MulticlassClassification
 from heedful.types import Corpus, Example, Splits
 from tests.networks import network

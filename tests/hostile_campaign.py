@@ -113,11 +113,6 @@ def below_a_file(folder: Path) -> Path:
     return folder / "file" / "below"
 
 
-def subfolder(folder: Path) -> Path:
-    (folder / "folder").mkdir()
-    return folder / "folder"
-
-
 ABSENT: Mapping[str, Make] = {
     "unknown user": lambda _: "~nosuch/x",
     "unknown user alone": lambda _: "~nosuch",
@@ -769,9 +764,9 @@ def python_calls() -> dict[str, Callable[[Any], object]]:
     """Calls with one argument that is to be wrong, by the name of the function and the argument."""
     import heedful
     from heedful.audits.schedule import AuditOptions
-    from heedful.data import EvaluationTable, GivenColumns, SavedDataset, Table, TableColumns, detect_columns, fetch
+    from heedful.data import EvaluationTable, SavedDataset, Table, TableColumns, detect_columns, fetch
+    from heedful.execution.runner import recipes_from_file
     from heedful.report import write_report
-    from heedful.runner import recipes_from_file
     from heedful.types import Example
     from tests.test_hostile_inputs import file
     from tests.tiny import subject
@@ -829,7 +824,7 @@ def python_calls() -> dict[str, Callable[[Any], object]]:
         "fetch corpus": lambda value: fetch(value, Path("d"), source="absent"),
         "fetch source": lambda value: fetch("sst", Path("d"), source=value) if value is not None else None,
     }
-    del Example, GivenColumns, EvaluationTable, TableColumns, Table, file, subject
+    del Example, EvaluationTable, TableColumns, Table, file, subject
     return calls
 
 

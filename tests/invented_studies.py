@@ -7,13 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from heedful.report.charts import png_base64
-from heedful.report.explorer import (
-    ExplanationRow,
-    ExplorerData,
-    ExplorerText,
-    TokenWeights,
-    explorer_html,
-)
+from heedful.report.explorer import write_text_page
+from heedful.report.text_table import ScoreCell, ScoreColumn, TextRow, TextTable
 
 METHODS = ("lime", "gradient", "attention", "random")
 TEXT = "a quiet film with a fine slow ending that nobody in the small dull town will forget soon"
@@ -27,12 +22,11 @@ def text_page(path: Path, n: int = 40, words: tuple[str, ...] = tuple(TEXT.split
         tokens = tuple(words[place] for place in rng.permutation(len(words))[: max(3, len(words) - number % 5)])
         truth = rng.random(len(tokens))
         rows = tuple(
-            TokenWeights(truth + noise * rng.normal(size=len(tokens)))
-            for noise in (0.05, 0.2, 0.5, 2.0)[: len(METHODS)]
+            ScoreCell(truth + noise * rng.normal(size=len(tokens))) for noise in (0.05, 0.2, 0.5, 2.0)[: len(METHODS)]
         )
-        texts.append(ExplorerText(f"t-{number}", tokens, (), 0, number % classes, 0.9, None, (), rows))
+        texts.append(TextRow(f"t-{number}", tokens, (), 0, number % classes, 0.9, None, (), rows))
     names = tuple(["negative", "positive"] if classes == 2 else [f"class {number}" for number in range(classes)])
-    return _write(path, ExplorerData({"model": "invented"}, names, _rows(), (), tuple(texts)))
+    return write_text_page(TextTable({"model": "invented"}, names, _rows(), (), texts=tuple(texts)), path)
 
 
 def image_page(path: Path, n: int = 30) -> Path:
@@ -45,12 +39,12 @@ def image_page(path: Path, n: int = 30) -> Path:
         top, left = 8 * (number % 3), 8 * (number // 3 % 3)
         pixels[top : top + 16, left : left + 16] = (230, 180, 60)
         truth = np.array([float(p[top // 8 : top // 8 + 2, left // 8 : left // 8 + 2].any()) for p in _units()])
-        rows = tuple(TokenWeights(truth + noise * rng.random(16)) for noise in (0.1, 0.4, 1.0, 9.0))
+        rows = tuple(ScoreCell(truth + noise * rng.random(16)) for noise in (0.1, 0.4, 1.0, 9.0))
         image = png_base64(pixels)
-        texts.append(ExplorerText(f"i-{number}", names, (), 0, number % 3, 0.9, None, (), rows, image=image))
-    return _write(
-        path, ExplorerData({"model": "squares"}, ("cat", "dog", "owl"), _rows(), (), tuple(texts), patches=(4, 4))
-    )
+        texts.append(TextRow(f"i-{number}", names, (), 0, number % 3, 0.9, None, (), rows, image=image))
+    classes = ("cat", "dog", "owl")
+    table = TextTable({"model": "squares"}, classes, _rows(), (), patches=(4, 4), texts=tuple(texts))
+    return write_text_page(table, path)
 
 
 def _units() -> list[np.ndarray]:
@@ -58,11 +52,5 @@ def _units() -> list[np.ndarray]:
     return [np.eye(16)[place].reshape(4, 4) for place in range(16)]
 
 
-def _rows() -> tuple[ExplanationRow, ...]:
-    return tuple(ExplanationRow(name) for name in METHODS)
-
-
-def _write(path: Path, data: ExplorerData) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(explorer_html(data), encoding="utf-8")
-    return path
+def _rows() -> tuple[ScoreColumn, ...]:
+    return tuple(ScoreColumn(name) for name in METHODS)

@@ -16,10 +16,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from heedful.data.tokenization import unfold
-from heedful.models._attention_hooks import set_attention_implementation
-from heedful.models._network_anatomy import fold_images
-from heedful.models.transformer import TransformerModel, build_network, open_layers
+from heedful.data.patches import unfold
+from heedful.models.acceptance import open_layers
+from heedful.models.attention_hooks import set_attention_implementation
+from heedful.models.network_anatomy import fold_images
+from heedful.models.small_transformers import build_network
+from heedful.models.transformer import TransformerModel
 from heedful.tasks import MulticlassClassification
 from heedful.types import Architecture, Batch, Task
 

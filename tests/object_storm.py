@@ -27,7 +27,7 @@ import fsspec
 import torch
 from fsspec.implementations.local import LocalFileSystem
 
-from heedful.store import object_store
+from heedful.store import leases, object_store
 from heedful.store.object_store import ObjectStore
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
@@ -160,7 +160,7 @@ def main() -> None:
     torch.set_num_threads(1)
     # Flushing protects against a power cut, not against a kill, and would take most of the time.
     setattr(os, "fsync", lambda descriptor: None)  # noqa: B010
-    object_store.LEASE_SECONDS, object_store.HEARTBEAT_SECONDS, object_store.MAX_POLL_SECONDS = 0.2, 0.05, 0.05
+    leases.LEASE_SECONDS, leases.HEARTBEAT_SECONDS, leases.MAX_POLL_SECONDS = 0.2, 0.05, 0.05
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         address = f"s3://{BUCKET}/{secrets.token_hex(4)}" if given.s3 else f"objects://{folder / 'objects'}"

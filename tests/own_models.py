@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from torch import Tensor
 
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, Corpus, Example, Model, Splits, Tokenizer, Trace
 

@@ -26,7 +26,7 @@ import torch
 from torch import Generator
 
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.store.workspace import Workspace
 from heedful.training.smat import SMaT

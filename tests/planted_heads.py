@@ -15,7 +15,7 @@ from numpy.random import default_rng
 from torch import Generator, Tensor, nn
 
 from heedful.data.synthetic import GeneratedCorpus
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import SPLITS, Architecture, Batch, Example, Model, Split, Splits, Task, Trace, UserError
 

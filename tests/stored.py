@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
 
-from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.attributions.method import method_name, tags_of
+from heedful.catalogue import METHODS
+from heedful.store.recipe import Artefact, Json, Recipe, to_json
 from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import TAGS_NOTE
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 COMMENT = "<!--<script>"
@@ -66,7 +69,9 @@ class FilmScores(Recipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         rows = [self._row(uid, tokens) for uid, tokens in list(TEXTS.items())[: self.texts]]
-        return Artefact(table=pd.DataFrame(rows), notes={"n": self.texts, "of": self.total})
+        methods = {method_name(method): method for method in (make() for make in METHODS.values())}
+        tags = to_json(asdict(tags_of(methods.get(self.method))))
+        return Artefact(table=pd.DataFrame(rows), notes={"n": self.texts, "of": self.total, TAGS_NOTE: tags})
 
     def _row(self, uid: str, tokens: tuple[str, ...]) -> dict[str, object]:
         scores = [0.0, *(value * self.sign**place for place, value in enumerate(SCORES[uid])), 0.0]

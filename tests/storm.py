@@ -42,7 +42,7 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from heedful import cli, learn
-from heedful.papers import _options
+from heedful.papers import paper_options
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry
 from heedful.store.workspace import Workspace
 from tests.tiny import Sentences
@@ -793,7 +793,7 @@ def main() -> int:
     # Its own lock is shared with forked processes: one that is killed would keep it from all others.
     tqdm.set_lock(threading.RLock())
     tqdm.monitor_interval = 0
-    vars(learn)["QUICK_EPOCHS"], vars(_options)["MIN_EPOCH_STEPS"] = EPOCHS, 1
+    vars(learn)["QUICK_EPOCHS"], vars(paper_options)["MIN_EPOCH_STEPS"] = EPOCHS, 1
     torch.set_num_threads(1)
     start = time.perf_counter()
     root = Path(tempfile.mkdtemp(prefix="heedful-storm-"))

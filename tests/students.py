@@ -13,7 +13,7 @@ from numpy.random import default_rng
 from torch import Tensor
 
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.progress import StepCallback
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -78,3 +79,14 @@ def xlmr() -> PreTrainedTokenizerFast:
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     return wrapped(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+
+
+def save_two_pieces(folder: Path, words: Sequence[str]) -> str:
+    """The folder of a tokenizer that reads most of these words in two pieces."""
+    halves = [*(word[:2] for word in words), *(f"##{word[2:]}" for word in words)]
+    pieces = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *halves])
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    wrapped(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    return str(folder)

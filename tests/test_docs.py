@@ -28,10 +28,13 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from heedful import catalogue, cli, papers, runner
+from heedful import catalogue, cli, papers
 from heedful.audits import schedule
+from heedful.cli import attefa_command, run_command
+from heedful.cli.audit_command import REQUIREMENT_CODE
 from heedful.data import download
 from heedful.data.download import FETCHABLE
+from heedful.execution import runner
 from heedful.study import app as study_app
 from heedful.types import UserError
 from tests.given import save_untrained
@@ -177,12 +180,13 @@ def heedful(words: list[str]) -> str:
                 patch.setattr(runner, "run", lambda recipes, workspace, where, workers: [])
             patch.setattr(runner, "find_spec", lambda name: name)  # Ray is not used
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
-            patch.setattr(cli, "_print_plan", lambda recipes, workspace: None)
+            for command in (attefa_command, run_command):
+                patch.setattr(command, "print_plan", lambda recipes, workspace: None)
             patch.setattr(download, "fetch", fetchable)
             patch.setattr(study_app, "serve", lambda *_, per_address: None)
         result = CliRunner().invoke(cli.app, words)
     # Two texts decide nothing: what a gate requires is not supported.
-    expected = cli.REQUIREMENT_CODE if "--require" in words else 0
+    expected = REQUIREMENT_CODE if "--require" in words else 0
     assert result.exit_code == expected, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"
     return result.output
 
@@ -334,10 +338,10 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
         **{kind: set(names) for kind, names in catalogue.descriptions().items()},
     }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", readme, re.MULTILINE))
-    assert kinds.keys() <= rows.keys()
+    bullets = dict(re.findall(r"^- \*\*(\w+)\*\*(.*(?:\n +.*)*)", readme, re.MULTILINE))
+    assert kinds.keys() <= bullets.keys()
     for kind, names in kinds.items():
-        claimed = set(SPAN.findall(rows[kind]))
+        claimed = set(SPAN.findall(bullets[kind]))
         assert claimed, f"the README names no {kind}"
         assert claimed <= names, f"{kind} that do not exist: {sorted(claimed - names)}"
 
@@ -359,8 +363,8 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
         ("```bash\nheedful run jain-wallace --sedes 3\n```", "No such option"),
         ("```bash\nheedful run jain-wallace --seeds three\n```", "three"),
         ("```bash\nheedful run jain-wallace --only sst2\n```", "no corpus 'sst2'"),
-        ("```bash\nheedful run unknown\n```", "no paper 'unknown'"),
-        ("```bash\nheedful run absent.py\n```", "no file absent.py"),
+        ("```bash\nheedful run unknown\n```", "unknown paper 'unknown'"),
+        ("```bash\nheedful run absent.py\n```", "absent.py: no such file"),
         ("```bash\nheedful judge\n```", "No such command"),
         ("```bash\nheedful fetch nothing\n```", "cannot fetch 'nothing'"),
         ("```console\n$ heedful list \\\n  --verbose\n```", "No such option"),

@@ -26,36 +26,35 @@ from typer.testing import CliRunner, Result
 
 import heedful
 from heedful import cli
-from heedful.attributions.attention import AttentionXGradient, RawAttention
-from heedful.attributions.controls import Random, RandomizedModel
+from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient, InputXGradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
-from heedful.attributions.perturbation import LeaveOneOut
+from heedful.attributions.method import tags_of
 from heedful.attributions.shapley import KernelShap
 from heedful.catalogue import METHODS
-from heedful.data.tokenization import SubwordTokenizer, Words
+from heedful.data.subwords import SubwordTokenizer
+from heedful.data.words import Words
 from heedful.explainer import (
     Explainer,
     catalogue_name,
-    depends_on_target,
     find_method,
     find_recommendation,
     load,
     method_for_words,
-    word_pooling,
     word_scores,
 )
+from heedful.figures import Heatmap, Series
 from heedful.models.contrast import contrast_model
 from heedful.models.transformer import TransformerModel
 from heedful.report.explanation_page import explanation_page
-from heedful.scored_text import ScoredText, ScoreRow
+from heedful.store.model_folder import hash_model_folder
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.terminal import print_scored_text
+from heedful.terminal import print_heatmap
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import Checkpoint, ModelInMemory
-from heedful.types import Attribution, Batch, Corpus, Example, Method, Model, Splits, UserError, hash_model_folder
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, UserError
 from tests.networks import network
 from tests.subword_tokenizers import bert
 from tests.tiny import Sentences, subject
@@ -104,23 +103,6 @@ def test_contributions_of_tokens_are_added_and_weights_averaged() -> None:
     attribution = Attribution(torch.tensor([[9.0, 0.5, -0.1, 0.3, 9.0]]), batch.content_mask)
     torch.testing.assert_close(word_scores(Lime(), attribution, batch).scores, torch.tensor([[0.4, 0.3]]))
     torch.testing.assert_close(word_scores(RawAttention(), attribution, batch).scores, torch.tensor([[0.2, 0.3]]))
-
-
-@pytest.mark.parametrize(
-    ("method", "pooling"),
-    [
-        (IntegratedGradients(), "sum"),
-        (LeaveOneOut(), "sum"),
-        (LeaveOneOut("distribution"), "mean"),
-        (LeaveOneOut("distribution", feature="word"), "sum"),
-        (AttentionXGradient(), "mean"),
-        (AttentionXGradient(positive=False), "sum"),
-        (Random(), "mean"),
-        (RandomizedModel(Gradient()), "sum"),
-    ],
-)
-def test_the_pooling_of_a_method(method: Method, pooling: str) -> None:
-    assert word_pooling(method) == pooling
 
 
 def test_every_method_of_the_catalogue_is_found_by_its_name_and_named_by_it() -> None:
@@ -250,9 +232,8 @@ def test_kernel_shap_by_name_does_for_a_text_of_any_length(
 ) -> None:
     monkeypatch.setattr("heedful.explainer.WORD_SAMPLES", 8)
     row = explainer.explain(TEXT, methods="kernel-shap").rows[0]
-    assert (row.method, row.options["n_samples"]) == ("kernel-shap", 12)
-    with pytest.raises(UserError, match="n_samples=12"):
-        explainer.explain(TEXT, methods=KernelShap(n_samples=9))
+    assert row.method == "kernel-shap"
+    assert row.word_scores == explainer.explain(TEXT, methods=KernelShap(n_samples=12)).rows[0].word_scores
 
 
 @dataclass(frozen=True)
@@ -347,9 +328,9 @@ def count_calls(work: Callable[[], None]) -> int:
 @pytest.mark.parametrize("color", [None, "standard"])
 def test_the_work_of_showing_a_text_grows_with_its_words(color: Literal["standard"] | None) -> None:
     def show(words: int) -> int:
-        row = ScoreRow("lime", tuple(math.sin(word) for word in range(words)))
-        text = ScoredText("good", "for", "against", tuple(f"w{word}" for word in range(words)), (0,) * words, (row,))
-        return count_calls(lambda: print_scored_text(text, Console(file=io.StringIO(), width=80, color_system=color)))
+        row = Series("lime", tuple(math.sin(word) for word in range(words)))
+        text = Heatmap("good", tuple(f" w{word}" for word in range(words)), (row,))
+        return count_calls(lambda: print_heatmap(text, Console(file=io.StringIO(), width=80, color_system=color)))
 
     assert show(2000) < 5 * show(500)
 
@@ -367,7 +348,7 @@ def pairwise(own: PreTrainedModel, target: int, contrast: int) -> TransformerMod
     return TransformerModel.wrap(other, BinaryClassification()).eval()
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "randomised"])
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "randomized"])
 def test_a_contrast_explains_the_difference_of_two_logits(explainer: Explainer, name: str) -> None:
     twin = load((pairwise(classifier(), 2, 0), explainer.tokenizer))
     shown = explainer.explain(TEXT, methods=name, target="splendid", contrast="awful")
@@ -376,7 +357,7 @@ def test_a_contrast_explains_the_difference_of_two_logits(explainer: Explainer, 
     expected = twin.explain(TEXT, methods=on_logit, target=1).rows[0]
     assert row.word_scores == pytest.approx(expected.word_scores, abs=1e-6)
     assert shown.contrast == "awful"
-    assert any(name in note for note in shown.notes) == (not depends_on_target(method))
+    assert any(name in note for note in shown.notes) == (not tags_of(method).target_specific)
 
 
 @pytest.mark.parametrize("kind", [Gradient, InputXGradient, IntegratedGradients])
@@ -793,20 +774,20 @@ def test_hostile_words_are_text_on_the_page(explainer: Explainer) -> None:
     assert "default-src 'none'" in shown.to_html()
 
 
-def figure() -> ScoredText:
-    rows = (ScoreRow("lime", (1.0, -0.5, 0.05, math.nan)), ScoreRow("attention", (0.2, 0.8, 0.4, 0.0), is_signed=False))
-    return ScoredText("good: 0.9", "for good", "against good", ("a", "b", "c", "d"), (0, 0, 0, 1), rows, ("cut",))
+def figure() -> Heatmap:
+    rows = (Series("lime", (1.0, -0.5, 0.05, math.nan)), Series("attention", (0.2, 0.8, 0.4, 0.0), is_signed=False))
+    return Heatmap("good", (" a", " b", " c", " d"), rows, "", (0, 0, 0, 1), ("for good", "against good"), ("cut",))
 
 
 def test_shades_say_sign_and_size_with_and_without_colour() -> None:
-    page = explanation_page([figure()], "title")
-    for shade in ("p10", "n5", "w2", "w10", "w5", "hx-unread"):
+    page = explanation_page([(figure(), {})], "title")
+    for shade in ("p20", "n10", "w05", "w20", "w10", "u"):
         assert f'class="{shade}"' in page
     plain, coloured = io.StringIO(), io.StringIO()
-    print_scored_text(figure(), Console(file=plain, width=80, color_system=None))
+    print_heatmap(figure(), Console(file=plain, width=80, color_system=None))
     assert "a+++ b-- c" in plain.getvalue()
     assert "a* b*** c**" in plain.getvalue()
-    print_scored_text(figure(), Console(file=coloured, width=80, color_system="standard", force_terminal=True))
+    print_heatmap(figure(), Console(file=coloured, width=80, color_system="standard", force_terminal=True))
     assert "\x1b[1;30;101ma\x1b[0m \x1b[4;30;106mb\x1b[0m c" in coloured.getvalue(), "against is underlined"
 
 
@@ -878,7 +859,7 @@ def test_the_command_reads_lines_and_tables(folder: Path, tmp_path: Path) -> Non
         ((" ",), "empty"),
         (("film " * 13, "-m", "shapley"), "shapley: "),
         (("none.csv",), "no such file"),
-        (("film", "--text-column", "x"), "for a table"),
+        (("film", "--text-column", "x"), "--text-column"),
         (("-",), "standard input"),
     ],
 )
@@ -897,9 +878,10 @@ def test_a_notebook_shows_the_heat_map(explainer: Explainer, tmp_path: Path) -> 
     (tmp_path / "shown.json").write_text(explainer.explain("the dull film", methods="raw-attention").to_json())
     cell = """
         import json
-        from heedful.explanation import Explanation, MethodScores
+        from heedful.explanation import Explanation, KnownIdentity, MethodScores
         record = json.load(open("shown.json"))
-        Explanation(**record | {"rows": [MethodScores(**row) for row in record["rows"]]})
+        identity = KnownIdentity(record.pop("model_digest"))
+        Explanation(**record | {"rows": [MethodScores(**row) for row in record["rows"]]}, identity=identity)
     """
     make = nbformat.v4
     notebook = make.new_notebook(cells=[make.new_code_cell(inspect.cleandoc(cell))])  # type: ignore[no-untyped-call]

@@ -23,7 +23,7 @@ from heedful.models.tiny_networks import tiny_config
 from heedful.seeding import temporary_seed
 from heedful.store.recipe import canonical_json, dump_compact_json
 from heedful.store.workspace import Workspace
-from heedful.testing import check_explainer
+from heedful.testing import check_method
 from heedful.training.checkpoint import checkpoint
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.agreement import Agreement
@@ -192,7 +192,7 @@ def test_a_masked_prompt_with_two_texts_is_one_sequence(masked_folder: str) -> N
 def test_methods_obey_their_laws_on_a_language_model(opened: Explainer) -> None:
     batch = opened.tokenizer([Example("a", ("the film is dull",)), Example("b", ("fine",)), Example("c", (TEXT,))])
     for name in ("rollout", "relevance", "leave-one-out", "input-x-gradient"):
-        report = check_explainer(METHODS[name](), {"language model": (opened.model, batch)})
+        report = check_method(METHODS[name](), {"language model": (opened.model, batch)})
         assert report, f"{name}: {report}"
 
 

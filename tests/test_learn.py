@@ -14,16 +14,17 @@ from typer.testing import CliRunner, Result
 
 from heedful import cli, learn
 from heedful.attributions.head_mix import HeadMix
+from heedful.data.columns import TableColumns
 from heedful.data.splitting import normalized_content
-from heedful.data.table import Table, TableColumns
-from heedful.data.tokenization import Subwords
+from heedful.data.subwords import Subwords
+from heedful.data.table import Table
 from heedful.learn import explainer_trial, open_teacher
 from heedful.models.transformer import Transformer
+from heedful.results import Statistic, summary_frame
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.smat import SMaT
-from heedful.trials._trial import Statistic, summary_frame
 from heedful.trials.simulability import NO_EXPLANATION
 from heedful.types import Example, UserError
 from tests.networks import TinyTransformer, network
@@ -50,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def teacher(folder: Path) -> Checkpoint:
-    return open_teacher(str(folder / "teacher"), str(folder / "said.csv"), "said")
+    return open_teacher(str(folder / "teacher"), str(folder / "said.csv"), TableColumns("said"))
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +127,9 @@ def test_the_teacher_is_never_changed(learned: Result, folder: Path) -> None:
     [
         (("--teacher", "none"), "none: no such folder; --teacher is a folder with config.json"),
         (("--data", "none.csv"), "none.csv: no such file"),
-        (("--text-column", "text"), "said.csv, line 2: no column 'text'; the columns are said, again"),
+        (("--text-column", "text"), "no column 'text' (--text-column); the columns are 'said', 'again'"),
         (("--size", "43"), "has 42 training texts; choose 1 to 42"),
-        (("--label-column", "mood"), "said.csv, line 2: no column 'mood'"),
+        (("--label-column", "mood"), "no column 'mood' (--label-column)"),
         (("--where", "cloud"), "--where is pool, here, ray"),
     ],
 )
@@ -173,14 +174,14 @@ def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(fold
 def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path) -> None:
     rows = [f"{example.parts[0]},{example.label}" for example in Sentences(60).read(NOWHERE).train]
     (tmp_path / "labelled.csv").write_text("\n".join(["said,mood", *rows]), encoding="utf-8")
-    labelled = open_teacher(str(folder / "teacher"), str(tmp_path / "labelled.csv"), "said", label_column="mood")
+    labelled = open_teacher(str(folder / "teacher"), str(tmp_path / "labelled.csv"), TableColumns("said"))
     assert labelled.corpus.read(NOWHERE).train[0].label is not None
     assert teacher(folder).corpus.read(NOWHERE).train[0].label is None
 
 
 def test_a_regression_model_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
     fine_tuned(tmp_path / "one", labels=1)
-    found = open_teacher(str(tmp_path / "one"), str(folder / "said.csv"), "said", "again")
+    found = open_teacher(str(tmp_path / "one"), str(folder / "said.csv"), TableColumns("said", "again"))
     assert found.corpus.read(NOWHERE).task == Regression()
     trained = found.restore(Workspace(tmp_path / "work"))
     assert trained.model(trained.batch("test")).logits.shape == (9, 1)
@@ -191,15 +192,15 @@ def test_a_binary_model_with_one_output_needs_the_names_of_both_classes(folder: 
     config = tmp_path / "one" / "config.json"
     changed = {**json.loads(config.read_text()), "problem_type": "multi_label_classification"}
     config.write_text(json.dumps(changed))
-    with pytest.raises(UserError, match=r"LABEL_0.*--label-column"):
-        open_teacher(str(tmp_path / "one"), str(folder / "said.csv"), "said")
+    with pytest.raises(UserError, match="--label-column"):
+        open_teacher(str(tmp_path / "one"), str(folder / "said.csv"), TableColumns("said")).corpus.read(NOWHERE)
 
 
 def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) -> None:
     lines = [f"text {number % 50}" for number in range(100)]
     path = tmp_path / "texts.jsonl"
     path.write_text("\n".join(json.dumps({"text": line}) for line in lines), encoding="utf-8")
-    splits = Table(str(path), TableColumns(label=None, classes=("no", "yes"))).read(NOWHERE)
+    splits = Table(str(path), TableColumns(classes=("no", "yes"))).read(NOWHERE)
     parts = [{normalized_content(example) for example in part} for part in (splits.train, splits.dev, splits.test)]
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [68, 16, 16]
     assert sum(len(part) for part in parts) == len(set.union(*parts)) == 50
@@ -207,7 +208,7 @@ def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) 
     few = tmp_path / "few.csv"
     few.write_text("\n".join(["text", *(f"text {number}" for number in range(39))]), encoding="utf-8")
     with pytest.raises(UserError, match="39 different texts, but at least 40 are needed"):
-        Table(str(few), TableColumns(label=None)).read(NOWHERE)
+        Table(str(few), TableColumns(task="regression")).read(NOWHERE)
 
 
 def test_the_heads_with_the_largest_weights_are_listed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ NEEDS_ATTENTION = {
     "attention-x-gradient",
     "relevance",
     "permuted-attention",
-    "randomised",  # of raw attention
+    "randomized",  # of raw attention
 }
 MULTIPLIES_LAYERS = {"rollout", "flow", "relevance"}
 
@@ -126,9 +127,9 @@ def test_the_page_tells_how_complete_deeplift_is() -> None:
     rows = [ModelSupport(name, "texts", "open", methods=(MethodSupport("deep-lift", gap=gap),)) for name, gap in gaps]
     rows += [ModelSupport("e", "texts", "open", methods=(MethodSupport("deep-lift", "experts"),))]
     line = completeness_line(rows)
-    assert [line.count(part) for part in ("1 networks", "3 others", "2e-06", "1.2% (b)", "1 more")] == [1] * 5
+    assert re.findall(r"\b\d\S*(?= network|,| of it| \(b\)| more,)", line) == ["1", "3", "2e-06", "1.2%", "1"]
     assert line in support_page(rows)
-    assert "none" in completeness_line(rows[-1:])
+    assert re.findall(r"\d+", completeness_line(rows[-1:])) == ["1"]
     known = examined("text", "bert").methods
     assert all((method.gap is not None and method.gap < 1e-4) == method.name.startswith("deep-") for method in known)
 
@@ -164,7 +165,7 @@ def test_the_command_reads_a_language_model_by_a_prompt(tmp_path: Path) -> None:
         assert shown.exit_code == 0, shown.output
         found[name] = read_record(json.loads(shown.stdout))
     assert found["classes"].outputs == "2 classes (negative, positive)"
-    assert f"one of {len(gpt2_tokenizer())} tokens" in found["tokens"].outputs
+    assert str(len(gpt2_tokenizer())) in found["tokens"].outputs
     assert not found["classes"].refused
     assert CliRunner().invoke(app, ["models", "--all", "--prompt", PROMPT]).exit_code == 2
 

@@ -10,8 +10,8 @@ import pytest
 
 from heedful.store.recipe import Json
 from heedful.store.shown_path import shown_path, shown_settings
+from tests.cli.test_audit_command import rows
 from tests.given import save_model
-from tests.test_cli_audit import rows
 from tests.test_hostile_inputs import command
 
 USER = "jane-doe-3141"

@@ -13,7 +13,7 @@ from torch import Generator
 
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.splitting import DerivedCorpus
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.tasks import BinaryClassification

@@ -5,25 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 
-from heedful.attributions.attention import (
-    AttentionXGradient,
-    Flow,
-    HeadAttention,
-    KobayashiNorm,
-    RawAttention,
-    Relevance,
-    Rollout,
-    ValueNorm,
-)
-from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
-from heedful.attributions.deeplift import DeepLift, DeepShap
-from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
-from heedful.attributions.head_mix import StaticAttention
-from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
-from heedful.attributions.layer_mix import LayerMix
-from heedful.attributions.lime import Lime
-from heedful.attributions.perturbation import LeaveOneOut, Occlusion
-from heedful.attributions.shapley import KernelShap, Shapley
+from heedful.attributions.registry import METHODS as METHODS
 from heedful.data.images import CIFAR10, CIFAR100, Digits, FashionMNIST
 from heedful.data.licensed import ADRTweets, Anemia, Diabetes
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA
@@ -44,7 +26,6 @@ from heedful.data.text_corpora import (
 )
 from heedful.models.attentive import Additive, Attention, Dot
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
-from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
@@ -56,7 +37,8 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import Simulability
-from heedful.types import Corpus, Method
+from heedful.trials.trial import Trial
+from heedful.types import Corpus
 
 CORPORA: Mapping[str, Corpus] = {
     "sst": SST(),
@@ -94,34 +76,6 @@ ENCODERS: Mapping[str, type[Encoder]] = {
     "perceptron": Perceptron,
 }
 ATTENTIONS: Mapping[str, Callable[[], Attention]] = {"additive": Additive, "dot": Dot}
-METHODS: Mapping[str, Callable[[], Method]] = {
-    "raw-attention": RawAttention,
-    "gradient": Gradient,
-    "gradient-norm": GradientNorm,
-    "gradient-sum": GradientSum,
-    "input-x-gradient": InputXGradient,
-    "integrated-gradients": IntegratedGradients,
-    "gradient-shap": GradientShap,
-    "deep-lift": DeepLift,
-    "deep-shap": DeepShap,
-    "leave-one-out": LeaveOneOut,
-    "occlusion": Occlusion,
-    "lime": Lime,
-    "kernel-shap": KernelShap,
-    "shapley": Shapley,
-    "head-attention": HeadAttention,
-    "static-attention": StaticAttention,
-    "layer-mix": LayerMix,
-    "rollout": Rollout,
-    "flow": Flow,
-    "value-norm": ValueNorm,
-    "kobayashi-norm": KobayashiNorm,
-    "attention-x-gradient": AttentionXGradient,
-    "relevance": Relevance,
-    "random": Random,
-    "permuted-attention": PermutedAttention,
-    "randomised": RandomizedModel,
-}
 TRIALS: Mapping[str, type[Trial]] = {
     trial.name: trial
     for trial in (

@@ -1,7 +1,7 @@
 """Devices: which one a user may name here, what it lacks, half precision, and memory that runs out.
 
-The device of a computation is no part of its recipe: numbers of two devices differ in their last digits, as sums are
-taken in another order. All random draws are made on the CPU and moved, so that samples are the same everywhere. Half
+The device is not part of a recipe: the numbers of two devices differ in their last digits because sums are taken in
+another order. All random draws are made on the CPU and moved, so that samples are the same everywhere. Half
 precision has three digits or fewer, which is another result: it is part of the recipe of a model.
 """
 
@@ -28,12 +28,12 @@ AUTOMATIC = "auto"
 
 def available_devices() -> list[str]:
     """The devices of this machine, for instance `["cpu", "cuda:0"]`."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None:
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
         return ["cpu"]
     count = torch.accelerator.device_count()
-    numbered = [f"{found.type}:{number}" for number in range(count)]
-    return ["cpu", *([found.type] if found.type in WITHOUT_FLOAT64 else numbered)]
+    numbered = [f"{accelerator.type}:{number}" for number in range(count)]
+    return ["cpu", *([accelerator.type] if accelerator.type in WITHOUT_FLOAT64 else numbered)]
 
 
 def check_device(name: str) -> torch.device:
@@ -70,7 +70,7 @@ def check_precision(name: str) -> Precision:
     for known in get_args(Precision):
         if name == known:
             return known  # type: ignore[no-any-return]
-    raise UserError(f"{name!r} is no precision of a network: choose one of {', '.join(get_args(Precision))}")
+    raise UserError(f"unknown precision {name!r}; choose from {', '.join(get_args(Precision))}")
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:
@@ -87,7 +87,7 @@ def read_batch_size(text: str) -> int | None:
     if text == AUTOMATIC:
         return None
     if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
-        raise UserError(f"{text!r} is no batch size: give a number of texts from 1 on, or {AUTOMATIC}")
+        raise UserError(f"batch size {text!r}: give a whole number from 1 to 1000000, or {AUTOMATIC}")
     return int(text)
 
 
@@ -135,31 +135,31 @@ class _SinglePrecision(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        given = dict(kwargs or {})
+        options = dict(kwargs or {})
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if func is Tensor.double and first is not None and first.device.type == self.kind:
             return first.float()
         if func is Tensor.to and first is not None:
-            return self._move(first, args[1:], given)
-        device = given.get("device")
+            return self._move(first, args[1:], options)
+        device = options.get("device")
         to_device = self._is_here(device) or (device is None and first is not None and first.device.type == self.kind)
-        if to_device and given.get("dtype") == torch.float64:
-            given["dtype"] = torch.float32
-        return func(*args, **given)
+        if to_device and options.get("dtype") == torch.float64:
+            options["dtype"] = torch.float32
+        return func(*args, **options)
 
     def _is_here(self, device: object) -> bool:
         return isinstance(device, str | torch.device) and torch.device(device).type == self.kind
 
-    def _move(self, tensor: Tensor, args: tuple[object, ...], given: dict[str, object]) -> object:
+    def _move(self, tensor: Tensor, args: tuple[object, ...], options: dict[str, object]) -> object:
         """`tensor.to(...)`, whose target is a device, a type or another tensor."""
-        values = [*args, *given.values()]
+        values = [*args, *options.values()]
         like = next((each for each in values if isinstance(each, Tensor)), None)
         device = next((each for each in values if isinstance(each, str | torch.device)), None)
         kind = next((each for each in values if isinstance(each, torch.dtype)), None)
         target: object = device if device is not None else (like if like is not None else tensor).device
         wanted = kind if kind is not None else (like if like is not None else tensor).dtype
         if not self._is_here(target) or wanted != torch.float64:
-            return tensor.to(*args, **given)  # type: ignore[call-overload]
+            return tensor.to(*args, **options)  # type: ignore[call-overload]
         return tensor.float().to(target)  # type: ignore[call-overload]
 
 

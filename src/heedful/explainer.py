@@ -6,7 +6,6 @@ output, and their mean where they are weights without sign, so that long words a
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 import math
@@ -19,79 +18,50 @@ from functools import cache
 from importlib import metadata
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, overload, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias, cast, overload
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
 from heedful import __version__
-from heedful.attributions._base import SampledAttribution
-from heedful.attributions.attention import (
-    AttentionXGradient,
-    Flow,
-    HeadAttention,
-    KobayashiNorm,
-    RawAttention,
-    Relevance,
-    Rollout,
-    ValueNorm,
-    first_token_shares,
+from heedful.attributions.attention import first_token_shares
+from heedful.attributions.method import (
+    SampledAttribution,
+    change_option,
+    method_name,
+    on_words,
+    option_values,
+    tags_of,
 )
-from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
-from heedful.attributions.gradient import GradientNorm
-from heedful.attributions.head_mix import HeadMix, StaticAttention
-from heedful.attributions.layer_mix import LayerMix
-from heedful.attributions.lime import Lime
-from heedful.attributions.perturbation import LeaveOneOut, Occlusion
-from heedful.attributions.shapley import KernelShap, Shapley
-from heedful.catalogue import METHODS
-from heedful.data.prompt import Prompt, PromptTokenizer, has_mask_token, read_prompt, render_chat
-from heedful.data.tokenization import (
-    SPECIAL_TOKENS,
-    UNK,
-    PatchTokenizer,
-    Subwords,
-    SubwordTokenizer,
-    copy_tokenizer,
-    load_tokenizer,
-    read_patches,
-    wrap_tokenizer,
-)
+from heedful.attributions.registry import METHODS
+from heedful.data.patches import PatchTokenizer
+from heedful.data.prompt import PromptTokenizer, read_prompt
+from heedful.data.subwords import Subwords, SubwordTokenizer
+from heedful.data.words import SPECIAL_TOKENS, UNK
 from heedful.devices import Precision, arithmetic_notes, arithmetic_of, check_device, check_precision, is_same_device
 from heedful.explanation import NUMBER, Explanation, MethodScores
-from heedful.models._attention_hooks import copy_sharing_weights
-from heedful.models._network_anatomy import image_layout, reads_images
-from heedful.models.contrast import contrast_model
-from heedful.models.label_words import LabelWords, Vocabulary
-from heedful.models.language_model import check_language_head, language_head, read_language_head
-from heedful.models.model_files import (
-    check_distinct_names,
-    check_explained_task,
-    check_model_source,
-    load_network,
-    read_output_labels,
+from heedful.model_loader import (
+    ACCEPTED,
+    OpenedModel,
+    PromptedModel,
+    PromptText,
+    check_folder_exists,
+    copy_to_device,
+    device_of,
+    open_folder,
+    open_language_folder,
+    open_language_objects,
+    open_objects,
 )
-from heedful.models.transformer import Transformer, TransformerModel, output_names
+from heedful.models.contrast import contrast_model
+from heedful.models.label_words import LabelWords
+from heedful.models.language_model import language_head, read_language_head
+from heedful.models.model_files import check_distinct_names
+from heedful.models.transformer import Transformer, TransformerModel
+from heedful.results import Verdict
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
-from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.training.checkpoint import (
-    Checkpoint,
-    GivenModel,
-    PromptedModel,
-    PromptText,
-    align_labels,
-    check_label_words,
-    check_language_model,
-    check_trained_head,
-    model_in_memory,
-    negated_name,
-    prompted_model,
-)
-from heedful.training.model_recipe import LoadedModel, ModelRecipe
-from heedful.training.trained_model import OnOtherData
-from heedful.trials._trial import Verdict
 from heedful.types import (
     Attribution,
     Batch,
@@ -99,108 +69,23 @@ from heedful.types import (
     Example,
     Method,
     Model,
-    Pooling,
     SupportsPreparation,
     Task,
     Tokenizer,
     UserError,
     check_attribution,
     check_methods,
-    hash_model_folder,
-    method_name,
     pool_by_word,
     shorten,
-    user_path,
 )
 
-if TYPE_CHECKING:  # as in models: its import takes seconds
-    from transformers import PreTrainedConfig as NetworkConfig
-    from transformers import PreTrainedModel as Network
-    from transformers import PreTrainedTokenizerBase
+if TYPE_CHECKING:
+    from heedful.training.model_recipe import LoadedModel, ModelRecipe
 
 # Methods on words
 
-
-@runtime_checkable
-class DeclaresWordPooling(Protocol):
-    """A method that says itself how the scores of a word's tokens become the score of the word."""
-
-    @property
-    def word_pooling(self) -> Pooling: ...
-
-
-WEIGHTS = (
-    RawAttention,
-    HeadAttention,
-    StaticAttention,
-    HeadMix,
-    Rollout,
-    Flow,
-    ValueNorm,
-    KobayashiNorm,
-    Relevance,
-    GradientNorm,
-    Random,
-    PermutedAttention,
-)
-"""Methods whose scores are weights without sign."""
-SAME_FOR_EVERY_TARGET = tuple(kind for kind in WEIGHTS if kind not in (Relevance, GradientNorm))
-"""Methods that read attention, or nothing, and never the output."""
-
-READS_ATTENTION = tuple(kind for kind in (*WEIGHTS, AttentionXGradient) if kind not in (GradientNorm, Random))
-"""Methods that read attention."""
-
-
-ON_FEATURES = (Lime, KernelShap, Shapley, Occlusion, LeaveOneOut)
-"""Methods that can remove whole words."""
 WORD_SAMPLES = 200
 """Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
-
-
-def is_signed(method: Method) -> bool:
-    """Whether negative scores speak against the target: contributions have a sign, weights have none.
-
-    >>> is_signed(Lime()), is_signed(RawAttention()), is_signed(LeaveOneOut("distribution"))
-    (True, False, False)
-    """
-    if isinstance(method, RandomizedModel):
-        return is_signed(method.method)
-    if isinstance(method, DeclaresWordPooling):
-        return method.word_pooling == "sum"
-    is_weight = (
-        isinstance(method, WEIGHTS)
-        or (isinstance(method, AttentionXGradient) and method.positive)
-        or (isinstance(method, LeaveOneOut) and method.output == "distribution")
-        or (isinstance(method, LayerMix) and method.score_type == "distribution")
-    )
-    return not is_weight
-
-
-def word_pooling(method: Method) -> Pooling:
-    """How the scores of a word's tokens become the score of the word.
-
-    >>> word_pooling(Lime()), word_pooling(RawAttention()), word_pooling(RandomizedModel(Lime()))
-    ('sum', 'mean', 'sum')
-    """
-    if isinstance(method, RandomizedModel):
-        return word_pooling(method.method)
-    if isinstance(method, DeclaresWordPooling):
-        return method.word_pooling
-    # A method on words has divided the score of a word among its tokens.
-    is_divided = isinstance(method, ON_FEATURES) and method.feature == "word"
-    return "sum" if is_signed(method) or is_divided else "mean"
-
-
-def depends_on_target(method: Method) -> bool:
-    """Whether the scores of a method can differ between two classes of the same text.
-
-    >>> depends_on_target(Lime()), depends_on_target(RawAttention()), depends_on_target(RandomizedModel())
-    (True, False, False)
-    """
-    if isinstance(method, RandomizedModel):
-        return depends_on_target(method.method)
-    of_all_classes = isinstance(method, LeaveOneOut) and method.output == "distribution"
-    return not isinstance(method, SAME_FOR_EVERY_TARGET) and not of_all_classes
 
 
 def word_scores(method: Method, attribution: Attribution, batch: Batch) -> Attribution:
@@ -209,7 +94,7 @@ def word_scores(method: Method, attribution: Attribution, batch: Batch) -> Attri
     A word is a whitespace word of the text, counted over both texts of a pair.
     """
     words = batch.words.masked_fill(~attribution.mask, -1)
-    return Attribution(*pool_by_word(attribution.scores, words, word_pooling(method)))
+    return Attribution(*pool_by_word(attribution.scores, words, tags_of(method).pooling))
 
 
 def method_for_words(method: str | Method) -> Method:
@@ -217,18 +102,16 @@ def method_for_words(method: str | Method) -> Method:
 
     By name, LIME and KernelSHAP draw `WORD_SAMPLES` samples: a text has fewer words than tokens.
 
+    >>> from heedful.attributions import Lime
     >>> method_for_words("lime") == Lime(feature="word", n_samples=WORD_SAMPLES)
     True
     """
-    found = find_method(method) if isinstance(method, str) else method
-    if isinstance(method, str) and found in (Lime(), KernelShap()):
-        found = replace(found, n_samples=WORD_SAMPLES)
-    check_methods((found,), "method")
-    if isinstance(found, RandomizedModel):
-        return replace(found, method=method_for_words(found.method))
-    if isinstance(found, ON_FEATURES):
-        return replace(found, feature="word")
-    return found
+    chosen = find_method(method) if isinstance(method, str) else method
+    check_methods((chosen,), "method")
+    is_default = isinstance(method, str) and chosen in [make() for make in METHODS.values()]
+    if is_default and any(option_values(chosen, "feature")):
+        chosen = change_option(chosen, "n_samples", lambda _: WORD_SAMPLES)
+    return on_words(chosen)
 
 
 def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
@@ -249,6 +132,7 @@ def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
 def find_method(name: str) -> Method:
     """The method of this name in the catalogue, also by the name that reports show; options in brackets.
 
+    >>> from heedful.attributions import Lime
     >>> find_method("lime") == Lime(), find_method("lime(error=0.05, seed=3)") == Lime(error=0.05, seed=3)
     (True, True)
     """
@@ -291,16 +175,14 @@ def _with_options(method: Method, text: str) -> Method:
 def catalogue_name(method: Method) -> str:
     """The name of a method in the catalogue if it has the default options (words or tokens), else its display name.
 
+    >>> from heedful.attributions import Lime, RawAttention
     >>> catalogue_name(Lime(feature="word")), catalogue_name(RawAttention()), catalogue_name(Lime(seed=3))
     ('lime', 'raw-attention', 'lime(seed-3)')
     """
     for name, make in METHODS.items():
         if method in (make(), method_for_words(make()), method_for_words(name)):
             return name
-    for_tokens = method
-    if isinstance(method, ON_FEATURES):
-        for_tokens = replace(method, feature="unit")
-    return method_name(for_tokens)
+    return method_name(change_option(method, "feature", lambda _: "unit"))
 
 
 # Explanations
@@ -339,11 +221,16 @@ def find_recommendation(digest: str, workspace: Path | str) -> Recommendation | 
     that with most decided answers counts, then the latest. Its results do not decide before that, because an audit that
     is chosen by its results errs more often than it says.
     """
-    place = Workspace(workspace)
-    names = [name for name in place.list_documents(AUDITS) if name.startswith(digest[:16]) and name.endswith(".json")]
-    found = [_read_audit(place.read_document(f"{AUDITS}/{name}") or b"") for name in names]
-    audits = [each for each in found if each is not None]
-    return max(audits, key=lambda each: each[0])[1] if audits else None
+    store = Workspace(workspace)
+    names = [name for name in _list_audits(store) if name.startswith(digest[:16])]
+    documents = [_read_audit(store.read_document(f"{AUDITS}/{name}") or b"") for name in names]
+    audits = [audit for audit in documents if audit is not None]
+    return max(audits, key=lambda audit: audit[0])[1] if audits else None
+
+
+def _list_audits(store: Workspace) -> list[str]:
+    """The names of all results of audits in a workspace."""
+    return [name for name in store.list_documents(AUDITS) if name.endswith(".json")]
 
 
 _AuditRank = tuple[int, int, str]
@@ -390,55 +277,16 @@ def software_versions() -> Mapping[str, str]:
 
 ModelSource: TypeAlias = "str | Path | LoadedModel | tuple[object, object] | Explainer"
 """What `load` accepts."""
-ACCEPTED = (
-    "a folder or hub id, (network, tokenizer) of transformers, (model, tokenizer) of heedful, a LoadedModel, or "
-    "(recipe of a model, workspace)"
-)
 
 
 @dataclass(frozen=True, eq=False)
-class Explainer:
-    """A model in evaluation mode with its tokenizer and the names of its classes; `load` makes one.
+class Explainer(OpenedModel):
+    """A model in evaluation mode that explains its predictions; `load` makes one."""
 
-    The model shares the weights of an object of the user and nothing else, so that the object stays as it is.
-
-    Args:
-        class_names: in the order of the outputs; empty for regression.
-        name: short, for tables and file names.
-        source: folder, hub id, or the class of an object in memory.
-        origin: what recipes refer to: a folder or hub id, a prompted model, a recipe, or None for an object in memory.
-        folder_digest: of the folder when it was read; empty if the model does not come from a folder.
-        next_words: of a language model without label words, which explains any token that may follow a text.
-        precision: of the weights of a folder or hub id as they were loaded; models in memory are left as they are.
-    """
-
-    model: Model
-    tokenizer: Tokenizer
-    class_names: tuple[str, ...]
-    name: str
-    source: str
-    given: GivenModel
-    origin: str | PromptedModel | ModelRecipe | None = None
-    folder_digest: str = ""
-    next_words: NextWords | None = None
-    precision: Precision = "float32"
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of weights and tokenizer: of the files of a folder and the precision, else of what is in memory."""
-        return self.folder_digest or self.given.digest
-
-    def check_folder(self) -> None:
-        """UserError if the folder of a classifier has other files than when it was loaded: recipes read it again."""
-        if not self.folder_digest or not isinstance(self.origin, str):
-            return
-        if _folder_digest(user_path(self.origin), self.precision) != self.folder_digest:
-            raise UserError(f"the model ({self.source}) changed after it was loaded: load it again")
-
-    @property
-    def reads_images(self) -> bool:
-        """Whether the model reads patches of images, not texts."""
-        return isinstance(self.tokenizer, PatchTokenizer)
+    @classmethod
+    def of(cls, opened: OpenedModel) -> Explainer:
+        """The explainer of an opened model."""
+        return cls(**{item.name: getattr(opened, item.name) for item in fields(OpenedModel)})
 
     def recipe(self, corpus: Corpus) -> ModelRecipe:
         """The model as subject of trials on a corpus, with or without labels, of which a test split is enough.
@@ -451,12 +299,16 @@ class Explainer:
                 f"{self.name} is a language model without classes: give it a prompt and label words, load(..., "
                 "prompt='Review: {text}\\nSentiment:', labels={'negative': ' bad', 'positive': ' good'})"
             )
+        # Explaining a text needs nothing of training.
+        from heedful.training.checkpoint import Checkpoint, align_labels, model_in_memory
+        from heedful.training.trained_model import OnOtherData
+
         aligned = align_labels(corpus, self.model.task, self.class_names)
         if isinstance(self.origin, PromptedModel):
             return Checkpoint(aligned, self.origin.tokenization, self.origin.architecture, scored=False)
         if isinstance(self.origin, str):
-            own = self.tokenizer
-            tokenization = own.tokenization if isinstance(own, PatchTokenizer) else Subwords(self.origin)
+            tokenizer = self.tokenizer
+            tokenization = tokenizer.tokenization if isinstance(tokenizer, PatchTokenizer) else Subwords(self.origin)
             return Checkpoint(aligned, tokenization, Transformer(self.origin, self.precision), scored=False)
         if self.origin is not None:
             return OnOtherData(self.origin, aligned)
@@ -565,7 +417,15 @@ class Explainer:
                 logits = self.model(self.tokenizer([example]).to(self.device)).logits[0]
             likeliest = int(logits.argmax())
             name = str(self.next_words.tokenizer.decode([likeliest]))
-            asked = self.next_words.explainer(self, target, contrast, likeliest)
+            words = self.next_words.classifier(target, contrast, likeliest)
+            asked = replace(
+                self,
+                model=words.model,
+                tokenizer=words.tokenizer,
+                class_names=words.class_names,
+                given=words.given,
+                next_words=None,
+            )
             (explained,) = asked.explain_each(
                 texts[:1],
                 texts[1:] or None,
@@ -575,21 +435,20 @@ class Explainer:
                 workspace=workspace,
             )
             with torch.no_grad(), arithmetic_of(self.device):
-                own = asked.model(asked.tokenizer([example]).to(self.device)).logits.cpu()
-            classes, index = asked.model.task.probabilities(own.double())[0], explained.target_index
-            share = float(own[0, index].double().exp()) if len(classes) == own.shape[1] else float(classes[index])
+                answer_logits = asked.model(asked.tokenizer([example]).to(self.device)).logits.cpu()
+            classes, index = asked.model.task.probabilities(answer_logits.double())[0], explained.target_index
+            share = (
+                float(answer_logits[0, index].double().exp())
+                if len(classes) == answer_logits.shape[1]
+                else float(classes[index])
+            )
             yield replace(
                 explained,
                 predicted=name,
                 predicted_probability=float(logits.cpu().max().double().exp()),
                 probability=share,
-                model_digest=self.digest,
+                identity=self.identity,
             )
-
-    @property
-    def device(self) -> torch.device:
-        """That of the weights."""
-        return self.given.device
 
     def _prepare(self, method: Method, contrast: int | None) -> Method:
         """The method prepared for all texts; a contrast is another model for each target."""
@@ -604,19 +463,27 @@ class Explainer:
             several = list_methods(methods)
             if not several:
                 raise UserError("no method is given: name one, or leave methods out")
-            found = None
+            recommendation = None
             with suppress(UserError):  # a workspace out of reach must not stop what does not need it
-                found = find_recommendation(self.digest, root)
+                recommendation = self._find_recommendation(root)
             asked = tuple(method_for_words(method) for method in several)
-            return asked, "asked for", _audit_warnings(asked, found)
-        found = find_recommendation(self.digest, root)
+            return asked, "asked for", _audit_warnings(asked, recommendation)
+        recommendation = self._find_recommendation(root)
         default = (method_for_words(DEFAULT_METHOD),)
-        if found is None:
+        if recommendation is None:
             return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
-        if found.methods:
-            return (method_for_words(found.methods[0]),), f"{found.audit} of this model recommends it", []
-        reason = f"the default, as {found.audit} of this model recommends no method of the catalogue"
-        return default, reason, _audit_warnings(default, found)
+        if recommendation.methods:
+            return (
+                (method_for_words(recommendation.methods[0]),),
+                f"{recommendation.audit} of this model recommends it",
+                [],
+            )
+        reason = f"the default, as {recommendation.audit} of this model recommends no method of the catalogue"
+        return default, reason, _audit_warnings(default, recommendation)
+
+    def _find_recommendation(self, root: Path | str) -> Recommendation | None:
+        """What an audit in the workspace recommends; weights are hashed only if there is an audit."""
+        return find_recommendation(self.digest, root) if _list_audits(Workspace(root)) else None
 
     def _class_index(self, asked: str | int, role: str) -> int:
         """The number of a class that is given by its name, whatever the case, or by its number."""
@@ -650,10 +517,10 @@ class Explainer:
         texts = tuple(part for part in example.parts if isinstance(part, str))
         words = [word for text in texts for word in text.split()]
         if not bool(batch.content_mask.any()):
-            raise UserError("the tokenizer of the model leaves nothing of this text: give another text")
+            raise UserError("the text is empty after tokenization: give another text")
         with torch.no_grad():
             logits, share = self.model.read_logits(batch), math.nan
-            if any(isinstance(method, READS_ATTENTION) for method, _ in methods):
+            if any(tags_of(method).reads == "attention" for method, _ in methods):
                 share = float(first_token_shares(self.model(batch).attention, batch)[0])
             probabilities = self.model.task.probabilities(logits.double())[0].tolist()
         predicted = max(range(len(probabilities)), key=probabilities.__getitem__)
@@ -690,19 +557,19 @@ class Explainer:
             chosen_because="",
             notes=tuple(notes),
             model=self.name,
-            model_digest=self.digest,
+            identity=self.identity,
             versions=software_versions(),
             first_token_share=None if math.isnan(share) else share,
         )
 
 
-def _audit_warnings(methods: Sequence[Method], found: Recommendation | None) -> list[str]:
+def _audit_warnings(methods: Sequence[Method], recommendation: Recommendation | None) -> list[str]:
     """A line for each method that was audited and may not be shown alone."""
     names = [catalogue_name(method) for method in methods]
     return [
-        f"warning: {name} did not pass {found.audit} of this model: {found.not_passed[name]}"
+        f"warning: {name} did not pass {recommendation.audit} of this model: {recommendation.not_passed[name]}"
         for name in names
-        if found is not None and name in found.not_passed
+        if recommendation is not None and name in recommendation.not_passed
     ]
 
 
@@ -747,7 +614,7 @@ def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[
             if not part.strip():
                 raise UserError("the text is empty: give at least one word")
             if any("\ud800" <= letter <= "\udfff" for letter in part):
-                raise UserError("the text holds half a character: read it again in its own encoding")
+                raise UserError("the text contains an unpaired surrogate: re-read the file with its original encoding")
             parts.append(part)
         examples.append(Example(f"text-{json_digest([*parts])[:16]}", tuple(parts)))
     return examples
@@ -759,15 +626,12 @@ def _score(
     """The scores of one method, where the text has `count` words."""
     method, prepared = pair
     name, explained = catalogue_name(method), torch.tensor([target], device=batch.mask.device)
-    if isinstance(method, KernelShap) and method.error is None and method.n_samples == WORD_SAMPLES < 2 * count:
-        # By name it must do for a text of any length: it needs two samples per word.
-        method = prepared = replace(method, n_samples=2 * count)
     used = method
     try:
         if contrast is None:
             attribution = prepared(model, batch, explained)
         else:
-            used = _on_logits(method)
+            used = change_option(method, "output", lambda _: "logit")
             attribution = used(contrast_model(model, target, contrast), batch, torch.ones_like(explained))
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
@@ -779,13 +643,14 @@ def _score(
         by_word[word] = float(pooled.scores[0, word])
     scored = zip(attribution.scores[0].tolist(), attribution.mask[0].tolist(), strict=True)
     by_token = [score if is_scored else math.nan for score, is_scored in scored]
+    tags = tags_of(used)
     return MethodScores(
         name,
         tuple(by_word),
         tuple(by_token),
-        word_pooling(used),
-        is_signed(used),
-        depends_on_target(used),
+        tags.pooling,
+        tags.signed,
+        tags.target_specific,
         _options(used) | _sampling(attribution),
     )
 
@@ -798,15 +663,6 @@ def _sampling(attribution: Attribution) -> dict[str, Json]:
         "samples used": int(attribution.samples[0]),
         "largest posterior error": float(attribution.posterior_errors[0].amax()),
     }
-
-
-def _on_logits(method: Method) -> Method:
-    """The method with logits as the explained output, where it has a choice."""
-    if isinstance(method, RandomizedModel):
-        return replace(method, method=_on_logits(method.method))
-    if is_dataclass(method) and any(each.name == "output" for each in fields(method)):
-        return cast("Method", replace(method, output="logit"))
-    return method
 
 
 def _options(method: object) -> dict[str, Json]:
@@ -902,37 +758,38 @@ def load(
             of the same weights and version are reused, whatever else the model holds. Without it, results of a model
             that holds objects heedful cannot compare, such as a pipeline of scikit-learn, are not reused.
     """
-    _check_version(version, source)
-    asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision), version or "")
+    is_language_question = prompt is not None or labels is not None or chat
+    kind = check_precision(precision)
     wanted = None if device is None else check_device(device)
     if task is not None and not isinstance(task, Task):
         raise UserError(f"task is {shorten(task)}: give a task such as BinaryClassification(), or leave it out")
     if not isinstance(class_names, Sequence | None):
         raise UserError(f"class_names is {shorten(class_names)}: give a list of names, or leave it out")
-    if precision != "float32" and not isinstance(source, str | Path):
+    if kind != "float32" and not isinstance(source, str | Path):
         raise UserError("a model in memory has its own precision: leave it out, or give a folder or hub id")
-    if asked.is_asked and (task is not None or class_names):
+    if version is not None and isinstance(source, str | Path | Explainer):
+        raise UserError(VERSION_IN_MEMORY)
+    if is_language_question and (task is not None or class_names):
         raise UserError("labels name the classes of a language model: leave task and class_names out")
-    if asked.is_asked and not isinstance(source, str | Path | tuple):
+    if is_language_question and not isinstance(source, str | Path | tuple):
         raise UserError("prompt, labels and chat are for a language model: give a folder or (network, tokenizer)")
     if isinstance(source, Explainer):
         explainer = source
         if wanted is not None and not is_same_device(explainer.device, wanted):
             raise UserError(f"{explainer.name} was loaded on {explainer.device}: load it again with device={device!r}")
     elif isinstance(source, str | Path):
-        explainer = _load_folder(str(source), task, asked, wanted or torch.device("cpu"))
-    elif isinstance(source, LoadedModel):
-        explainer = _load_objects(
-            source.model, source.tokenizer, task, _LanguageQuestion(version=version or ""), wanted
-        )
-        explainer = replace(explainer, class_names=source.splits.class_names)
-    elif not isinstance(source, tuple) or len(source) != 2:
-        raise UserError(f"{shorten(source)} is not a model: give {ACCEPTED}")
-    elif isinstance(source[0], ModelRecipe) and isinstance(source[1], Workspace):
-        explainer = load(source[0].restore(source[1]), device=device)
-        explainer = replace(explainer, name=source[0].title, source=source[0].title, origin=source[0])
+        location, place = str(source), wanted or torch.device("cpu")
+        check_folder_exists(location)
+        if is_language_question or (task is None and read_language_head(location) != "classifier"):
+            question = read_prompt(prompt, chat=chat)
+            opened = open_language_folder(location, question, labels, precision=kind, device=place)
+        else:
+            opened = open_folder(location, task, precision=kind, device=place)
+        explainer = Explainer.of(opened)
     else:
-        explainer = _load_objects(source[0], source[1], task, asked, wanted)
+        explainer = _load_from_memory(
+            source, task, device=wanted, prompt=prompt, labels=labels, chat=chat, version=version
+        )
     if task is not None and task != explainer.model.task:
         raise UserError(f"{explainer.source} is a model for {explainer.model.task}, not for {task}: leave task out")
     if class_names:
@@ -941,15 +798,46 @@ def load(
     return explainer
 
 
-def _check_version(version: object, source: ModelSource) -> None:
-    """UserError unless the version is a text, and of a model in memory."""
-    if version is None:
-        return
-    if not isinstance(version, str) or not version.strip():
+VERSION_IN_MEMORY = "a version is for a model in memory, (model, tokenizer): files and recipes have their content"
+
+
+def _load_from_memory(
+    source: object,
+    task: Task | None,
+    *,
+    device: torch.device | None,
+    prompt: PromptText | None,
+    labels: Mapping[str, str] | None,
+    chat: bool,
+    version: str | None,
+) -> Explainer:
+    """The explainer of a model and its tokenizer, or of a recipe and its workspace; see `load`."""
+    # Explaining a text with the model in a folder needs nothing of training.
+    from heedful.training.model_recipe import LoadedModel, ModelRecipe
+
+    if version is not None and (not isinstance(version, str) or not version.strip()):
         raise UserError(f"version={shorten(version)}: give a text, for instance version='2026-11-18'")
-    is_recipe = isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], ModelRecipe)
-    if is_recipe or not isinstance(source, tuple | LoadedModel):
-        raise UserError("a version is for a model in memory, (model, tokenizer): files and recipes have their content")
+    if isinstance(source, LoadedModel):
+        subject, tokenizer = cast("tuple[object, object]", (source.model, source.tokenizer))
+    elif isinstance(source, tuple) and len(source) == 2:
+        subject, tokenizer = source
+    else:
+        raise UserError(f"{shorten(source)} is not a model: give {ACCEPTED}")
+    if isinstance(subject, ModelRecipe) and isinstance(tokenizer, Workspace):
+        if version is not None:
+            raise UserError(VERSION_IN_MEMORY)
+        explainer = load(subject.restore(tokenizer), device=None if device is None else str(device))
+        return replace(explainer, name=subject.title, source=subject.title, origin=subject)
+    network = copy_to_device(subject, tokenizer, device)
+    is_language_model = task is None and language_head(type(network).__name__) != "classifier"
+    with arithmetic_of(device_of(network)):
+        if prompt is not None or labels is not None or chat or is_language_model:
+            question = read_prompt(prompt, chat=chat)
+            opened = open_language_objects(network, tokenizer, question, labels, version=version or "")
+        else:
+            opened = open_objects(network, tokenizer, task, version=version or "")
+    explainer = Explainer.of(opened)
+    return replace(explainer, class_names=source.splits.class_names) if isinstance(source, LoadedModel) else explainer
 
 
 def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str, ...]:
@@ -962,248 +850,3 @@ def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str,
             f"{explainer.source} has {has}, but class_names is {shorten(class_names)}: give one name per class"
         )
     return tuple(class_names)
-
-
-@dataclass(frozen=True)
-class _LanguageQuestion:
-    """What a language model is asked, in which precision, and the version of a model in memory."""
-
-    prompt: PromptText | None = None
-    labels: Mapping[str, str] | None = None
-    chat: bool = False
-    precision: Precision = "float32"
-    version: str = ""
-
-    @property
-    def is_asked(self) -> bool:
-        return self.prompt is not None or self.labels is not None or self.chat
-
-
-@dataclass(frozen=True, eq=False)
-class NextWords:
-    """A causal language model that can be asked about any word that may follow a text.
-
-    Args:
-        opened: explainers of words that were asked about before.
-    """
-
-    network: Network
-    tokenizer: PreTrainedTokenizerBase
-    prompt: Prompt
-    opened: dict[tuple[str | None, str | None, int], Explainer] = field(default_factory=dict)
-
-    def explainer(self, parent: Explainer, target: str | None, contrast: str | None, likeliest: int) -> Explainer:
-        """An explainer whose classes are these words, by default the likeliest token against everything else."""
-        key = (target, contrast, -1 if target is not None else likeliest)
-        if key not in self.opened:
-            if target is None:
-                words, names = LabelWords(((likeliest,),)), [str(self.tokenizer.decode([likeliest]))]
-            else:
-                names = [target] if contrast is None else [target, contrast]
-                words = LabelWords(self._tokens(names))
-            model = TransformerModel.wrap_language_model(self.network, words).eval()
-            tokenizer = _prompt_tokenizer(self.tokenizer, self.prompt, words, model)
-            classes = (negated_name(names[0]), names[0]) if len(names) == 1 else tuple(names)
-            self.opened[key] = replace(
-                parent,
-                model=model,
-                tokenizer=tokenizer,
-                class_names=classes,
-                given=GivenModel(model, tokenizer),
-                next_words=None,
-            )
-        return self.opened[key]
-
-    def _tokens(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        return PromptTokenizer(self.tokenizer, self.prompt).label_tokens({name: name for name in names})
-
-
-def _prompt_tokenizer(
-    tokenizer: PreTrainedTokenizerBase, prompt: Prompt, words: LabelWords | None, model: TransformerModel
-) -> PromptTokenizer:
-    """The tokenizer of a prompt that leaves room for label words within the positions of a model."""
-    longest = 1 if words is None else max(map(len, words.words))
-    is_masked = words is not None and words.mask_id is not None
-    limit = model.max_tokens
-    room = None if limit is None else limit - (0 if is_masked else longest - 1)
-    return PromptTokenizer(tokenizer, prompt, longest if is_masked else 0, room)
-
-
-def _open_language_model(
-    network: Network, tokenizer: PreTrainedTokenizerBase, asked: _LanguageQuestion, name: str, source: str
-) -> Explainer:
-    """The explainer of a language model in memory, with label words or without."""
-    prompt = render_chat(tokenizer, read_prompt(asked.prompt, chat=asked.chat))
-    is_masked = has_mask_token(tokenizer, prompt)
-    check_language_model(source, language_head(type(network).__name__), is_masked=is_masked)
-    words: LabelWords | None = None
-    names: tuple[str, ...]
-    if asked.labels is None:
-        if is_masked:
-            raise UserError(f"{source} is read at its mask token: give labels with a label word for each class")
-        model = TransformerModel.wrap_language_model(network, Vocabulary())
-        names = tuple(str(number) for number in range(model.task.num_classes))
-    else:
-        check_label_words(asked.labels)
-        reader = PromptTokenizer(tokenizer, prompt, int(is_masked))
-        words, names = LabelWords(reader.label_tokens(asked.labels), reader.mask_id), tuple(asked.labels)
-        model = TransformerModel.wrap_language_model(network, words)
-    model = copy_sharing_weights(model).eval()
-    reader = _prompt_tokenizer(tokenizer, prompt, words, model)
-    given = GivenModel(model, reader, asked.version)
-    next_words = None if words is not None else NextWords(network, tokenizer, prompt)
-    return Explainer(model, reader, names, name, source, given, next_words=next_words)
-
-
-def _load_language_folder(source: str, asked: _LanguageQuestion, device: torch.device) -> Explainer:
-    """The explainer of a language model in a folder or on the hub."""
-    folder, name = user_path(source), Transformer(source).describe()["encoder"]
-    own = _folder_digest(folder, asked.precision) or source
-    if asked.labels is None:
-        head = read_language_head(source)
-        if head != "causal":
-            raise UserError(
-                f"{source} is no causal language model: give labels with a label word for each class, and [MASK] in "
-                "the prompt of a masked one"
-            )
-        network, notes = load_network(source, None, "causal", asked.precision)
-        check_language_head(source, notes)
-        nn.Module.to(network, device)
-        with arithmetic_of(device):
-            opened = _open_language_model(network, load_tokenizer(source), asked, name, source)
-        digest = json_digest([own, opened.tokenizer.definition()])
-        return replace(opened, folder_digest=digest, precision=asked.precision)
-    found = prompted_model(source, asked.prompt, asked.labels, chat=asked.chat, precision=asked.precision)
-    model = found.architecture.build(found.architecture.words.task, None, Generator().manual_seed(0)).to(device)
-    tokenizer = found.tokenization.restore({"answers": 0})
-    digest = json_digest([own, tokenizer.definition(), to_json(found.architecture.words.words)])
-    return Explainer(
-        model,
-        tokenizer,
-        tuple(asked.labels),
-        name,
-        source,
-        GivenModel(model, tokenizer),
-        found,
-        digest,
-        precision=asked.precision,
-    )
-
-
-def _folder_digest(folder: Path, precision: Precision) -> str:
-    """Of the files of a model, and of the precision in which it computes; empty for a hub id."""
-    if not folder.is_dir():
-        return ""
-    own = hash_model_folder(folder, with_weights=True)
-    return own if precision == "float32" else json_digest([own, precision])
-
-
-def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion, device: torch.device) -> Explainer:
-    folder = user_path(source)
-    if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
-        # Only other names can be ids of the hub, which takes time to answer.
-        raise UserError(f"{source}: no such folder; give the folder that save_pretrained has written, or a hub id")
-    if asked.is_asked or (task is None and read_language_head(source) != "classifier"):
-        return _load_language_folder(source, asked, device)
-    labels, architecture = read_output_labels(source), Transformer(source, asked.precision)
-    if task is None:
-        several = MulticlassClassification(len(labels.names)) if len(labels.names) > 1 else BinaryClassification()
-        task = Regression() if labels.is_regression else several
-    # What a folder holds is checked before its weights are read.
-    config = check_model_source(source)
-    tokenizer = _patch_tokenizer(source, config) or Subwords(source).restore({"answers": 0})
-    model = architecture.build(task, None, Generator().manual_seed(0)).to(device)
-    check_trained_head(model, source)
-    tokenizer = _with_special_tokens(tokenizer, model)
-    return Explainer(
-        model,
-        tokenizer,
-        _class_names(task, labels.names),
-        architecture.describe()["encoder"],
-        source,
-        GivenModel(model, tokenizer),
-        source,
-        _folder_digest(folder, asked.precision),
-        precision=asked.precision,
-    )
-
-
-def _patch_tokenizer(source: str, config: NetworkConfig) -> Tokenizer | None:
-    """The tokenizer of a model that reads square images in square patches; None for models of texts."""
-    layout = image_layout(config)
-    if layout is None:
-        return None
-    patch, side, channels = layout
-    return read_patches(source, patch, side).restore({"channels": channels, "height": side, "width": side})
-
-
-def _with_special_tokens(tokenizer: Tokenizer, model: TransformerModel) -> Tokenizer:
-    """A tokenizer of images with as many special tokens before the patches as the model has."""
-    if not isinstance(tokenizer, PatchTokenizer):
-        return tokenizer
-    count = model.stack.inputs.prefix
-    own = replace(tokenizer.tokenization, class_token=count > 0, registers=max(0, count - 1))
-    return own.restore(tokenizer.state())
-
-
-def _load_objects(
-    network: object, tokenizer: object, task: Task | None, asked: _LanguageQuestion, device: torch.device | None
-) -> Explainer:
-    """The explainer of a model and a tokenizer in memory, each of transformers or of heedful."""
-    pair = f"({type(network).__name__}, {type(tokenizer).__name__})"
-    if not isinstance(network, nn.Module):
-        raise UserError(f"{pair} is not a model and its tokenizer: give {ACCEPTED}")
-    own_device = next((weight.device for weight in network.parameters()), torch.device("cpu"))
-    if device is not None and not is_same_device(own_device, device):
-        network = copy.deepcopy(network).to(device)  # moving weights would move those of the user
-    with arithmetic_of(device or own_device):
-        return _open_objects(network, tokenizer, task, asked, pair)
-
-
-def _open_objects(
-    network: nn.Module, tokenizer: object, task: Task | None, asked: _LanguageQuestion, pair: str
-) -> Explainer:
-    """Args:
-    pair: the names of their classes.
-    """
-    if asked.is_asked or (task is None and language_head(type(network).__name__) != "classifier"):
-        if isinstance(network, Model):
-            raise UserError(f"{pair}: prompt, labels and chat are for a language model of transformers")
-        given_network = cast("Network", network)
-        own = Path(given_network.config.name_or_path or "").name or type(network).__name__
-        return _open_language_model(given_network, copy_tokenizer(tokenizer), asked, own, type(network).__name__)
-    if not isinstance(network, Model):
-        check_explained_task(pair, type(network).__name__)
-    model = network if isinstance(network, Model) else TransformerModel.wrap(cast("Network", network), task)
-    model = copy_sharing_weights(model).eval()
-    name, outputs = type(network).__name__, tuple[str, ...]()
-    if isinstance(model, TransformerModel):
-        if reads_images(model.network) and not isinstance(tokenizer, PatchTokenizer):
-            raise UserError(
-                f"{pair}: {type(network).__name__} reads images: give its patches in place of the tokenizer, for "
-                "instance Patches(16, image_size=224).fit(images)"
-            )
-        name = Path(model.network.config.name_or_path or "").name or name
-        outputs = output_names(model.network)
-        if not isinstance(tokenizer, Tokenizer):
-            tokenizer = wrap_tokenizer(tokenizer, model.max_tokens)
-    if not isinstance(tokenizer, Tokenizer):
-        raise UserError(f"{pair}: a model of heedful needs the tokenizer of heedful that it was trained with")
-    given = GivenModel(model, tokenizer, asked.version)
-    return Explainer(model, tokenizer, _class_names(model.task, outputs), name, type(network).__name__, given)
-
-
-def _class_names(task: Task, outputs: Sequence[str]) -> tuple[str, ...]:
-    """The names of the classes from the names of the outputs, of which a binary model has one.
-
-    >>> _class_names(BinaryClassification(), ("toxic",)), _class_names(BinaryClassification(), ("LABEL_0",))
-    (('not toxic', 'toxic'), ('LABEL_0', 'LABEL_1'))
-    """
-    count = task.num_classes
-    if count < 2:
-        return ()
-    if len(outputs) == count:
-        return tuple(outputs)
-    if count == 2 and len(outputs) == 1 and outputs[0] != "LABEL_0":
-        return negated_name(outputs[0]), outputs[0]
-    return tuple(f"LABEL_{number}" for number in range(count))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
+from heedful.figures import Heatmap, Series
 from heedful.report.explanation_page import explanation_fragment, explanation_page
-from heedful.scored_text import ScoredText, ScoreRow
+from heedful.store.model_folder import KnownIdentity, ModelIdentity
 from heedful.store.recipe import Json, to_json
-from heedful.terminal import print_scored_text
-from heedful.types import Pooling
+from heedful.terminal import print_heatmap
+from heedful.types import Pooling, UserError
 
 NUMBER = "the predicted number"
 """What is explained of a model that predicts a number."""
@@ -64,7 +65,8 @@ class Explanation:
         notes: what the reader must know about these scores.
         first_token_share: the share of the attention that goes to the first token, over all layers, heads and tokens;
             None where attention is not read.
-        model: its name; `model_digest` is that of weights and tokenizer.
+        model: its name.
+        identity: of weights and tokenizer, which are hashed when `model_digest` is first needed.
         versions: of heedful, torch and transformers.
     """
 
@@ -84,9 +86,17 @@ class Explanation:
     chosen_because: str
     notes: tuple[str, ...]
     model: str
-    model_digest: str
+    identity: ModelIdentity = field(repr=False)
     versions: Mapping[str, str]
     first_token_share: float | None = None
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 of weights and tokenizer; empty if the folder of the model changed before anybody asked."""
+        try:
+            return self.identity.digest
+        except UserError:
+            return ""
 
     @property
     def heading(self) -> str:
@@ -98,11 +108,11 @@ class Explanation:
         rest += "" if self.target == self.predicted else f" {self.predicted_probability:.3f}"
         return f"{name}: {self.probability:.3f} ({rest})"
 
-    def figure(self, *, pieces: bool = False) -> ScoredText:
-        """The words, or the tokens, with their scores for a terminal or a page."""
+    def figure(self, *, pieces: bool = False) -> Heatmap:
+        """The words, or the tokens, with their scores as a heat-map for a terminal or a page."""
         units, parts = (self.tokens, self.token_parts) if pieces else (self.words, self.word_parts)
         rows = tuple(
-            ScoreRow(
+            Series(
                 row.method,
                 row.token_scores if pieces else row.word_scores,
                 row.is_signed,
@@ -110,10 +120,16 @@ class Explanation:
             )
             for row in self.rows
         )
+        # A space before each unit keeps what looks like the mark of a tokenizer.
+        shown = tuple(f" {unit}" for unit in units)
+        return Heatmap(self.heading, shown, rows, "", parts, self._meanings(), self.notes)
+
+    def facts(self) -> dict[str, str]:
+        """What the scores can be traced by; the weights are hashed for it."""
         facts = {"model": f"{self.model} ({self.model_digest[:16]})", "methods": self.chosen_because, **self.versions}
         if self.first_token_share is not None:
             facts["attention on the first token"] = f"{self.first_token_share:.2f}"
-        return ScoredText(self.heading, *self._meanings(), units, parts, rows, self.notes, facts)
+        return facts
 
     def _meanings(self) -> tuple[str, str]:
         """What positive and negative scores mean."""
@@ -124,8 +140,8 @@ class Explanation:
         return f"for {self.target}", f"against {self.target}"
 
     def show(self, *, pieces: bool = False) -> None:
-        """Print a coloured heat-map of the words, or of the tokens, to the terminal."""
-        print_scored_text(self.figure(pieces=pieces))
+        """Print a colored heat-map of the words, or of the tokens, to the terminal."""
+        print_heatmap(self.figure(pieces=pieces))
 
     def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
         """One row per method and word, or token."""
@@ -151,7 +167,9 @@ class Explanation:
 
     def to_record(self) -> dict[str, Json]:
         """Everything in JSON's types; scores that do not exist are null."""
-        record = to_json(asdict(self))
+        values = asdict(replace(self, identity=KnownIdentity("")))
+        del values["identity"]
+        record = to_json({**values, "model_digest": self.model_digest})
         assert isinstance(record, dict)
         return record
 
@@ -165,13 +183,13 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """The heat-map for a notebook."""
-        return explanation_fragment([self.figure()])
+        return explanation_fragment([(self.figure(), self.facts())])
 
 
 def explanations_page(explanations: Sequence[Explanation], *, pieces: bool = False) -> str:
     """A self-contained page without scripts about several texts."""
     title = explanations[0].heading if len(explanations) == 1 else f"{len(explanations)} explained texts"
-    return explanation_page([each.figure(pieces=pieces) for each in explanations], title)
+    return explanation_page([(shown.figure(pieces=pieces), shown.facts()) for shown in explanations], title)
 
 
 def explanations_frame(

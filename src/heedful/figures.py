@@ -7,7 +7,6 @@ Trials and papers return these; `report.charts` writes the drawings as SVG. A ne
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,8 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from heedful.formatting import page_text, short_number, two_decimals
 
 INK = "#010203"
 """Text, axes and outlines; the report replaces it by the text colour of the page."""
@@ -33,7 +34,6 @@ _WIDTH = 5.6
 _MAX_LABEL = 26
 _MAX_MARKERS, _MAX_POINTS = 400, 4000
 _MAX_LISTED_POINTS = 60
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Values: TypeAlias = Sequence[float | None]
 Array: TypeAlias = NDArray[np.float64]
@@ -49,10 +49,22 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Named numbers."""
+    """Named numbers.
+
+    Args:
+        is_signed: whether a negative number speaks against what a heat-map explains.
+        remark: about these numbers, behind their name in a heat-map.
+    """
 
     name: str
     values: tuple[float, ...]
+    is_signed: bool = True
+    remark: str = ""
+
+    @property
+    def peak(self) -> float:
+        """The largest absolute number; 0 if there is none."""
+        return max((abs(value) for value in self.values if value is not None and math.isfinite(value)), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -98,8 +110,8 @@ class Picture:
 
 
 Ticks: TypeAlias = Sequence[tuple[float, str]]
-Row: TypeAlias = tuple[str | float | None, ...]
-Cells: TypeAlias = tuple[Sequence[str], Sequence[Row]]
+_Row: TypeAlias = tuple[str | float | None, ...]
+Cells: TypeAlias = tuple[Sequence[str], Sequence[_Row]]
 """Names of columns, and rows: a data frame for each of the hundreds of figures of a report takes half a second."""
 
 
@@ -183,16 +195,9 @@ def finite(values: Iterable[float | None]) -> Array:
     return drawn
 
 
-def printable(text: str) -> str:
-    """The text with U+FFFD for every character that XML or UTF-8 cannot represent."""
-    if all(map(str.isprintable, text.split("\n"))):
-        return text  # without the search, which takes several times as long
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
 def short_label(text: str) -> str:
     """One line of at most 26 characters; the middle of a longer one is left out."""
-    line = " ".join(printable(text).split())
+    line = " ".join(page_text(text).split())
     return line if len(line) <= _MAX_LABEL else f"{line[: _MAX_LABEL - 9]}…{line[-8:]}"
 
 
@@ -227,7 +232,7 @@ class Violin(Chart):
 
     def cells(self) -> Cells:
         """Number of values and quartiles by bin and series."""
-        rows: list[Row] = [
+        rows: list[_Row] = [
             (name, series.name, *_quartiles(series))
             for name, group in zip(self.bins, self.groups, strict=True)
             for series in group
@@ -267,7 +272,7 @@ class Histogram(Chart):
 
     def cells(self) -> Cells:
         """Number of values and quartiles by series."""
-        rows: list[Row] = [(series.name, *_quartiles(series)) for series in self.series]
+        rows: list[_Row] = [(series.name, *_quartiles(series)) for series in self.series]
         return ["series", *_QUARTILES], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
@@ -370,7 +375,7 @@ class Bars(Chart):
         for place, series in enumerate(self.series):
             for row, (value, ends) in enumerate(zip(series.values, self._ends(series), strict=True)):
                 middle = len(self.labels) - 1 - row + 0.4 - height * (place + 0.5)
-                notes.append(Note(_short_number(value), None, middle))
+                notes.append(Note(short_number(value), None, middle))
                 if math.isfinite(value):
                     half = 0.43 * height
                     shapes.append(_box(0.0, middle - half, value, middle + half, _series_color(place), 0.85))
@@ -469,7 +474,7 @@ class Intervals(Chart):
                     )
                 value = point.value if math.isfinite(point.value) else math.nan
                 shapes.append(Shape(np.asarray([value]), at, fill=color, marker=series.index(point.series)))
-                notes.append(Note(_short_number(point.value), None, middle))
+                notes.append(Note(short_number(point.value), None, middle))
         legend = [
             (name, (Shape(np.zeros(1), np.zeros(1), fill=colors[name], marker=place),))
             for place, name in enumerate(series)
@@ -525,7 +530,7 @@ class Matrix(Chart):
                 if shade := self._shade(value):
                     color = NEGATIVE if shade < 0 else POSITIVE
                     shapes.append(_box(column - 0.48, row - 0.46, column + 0.48, row + 0.46, color, abs(shade)))
-                notes.append(Note(_two_decimals(value), column, row, size))
+                notes.append(Note(two_decimals(value, missing="–"), column, row, size))
         across, down = ([*enumerate(map(short_label, names))] for names in (self.columns, self.rows))
         x, y = Axis("", (-0.5, len(across) - 0.5)), Axis("", (len(down) - 0.5, -0.5))
         return Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
@@ -585,7 +590,7 @@ class ImageGrid(Chart):
         shapes = tuple(replace(frame, stroke=INK, width=0.5) for frame in frames)
         wrapped = textwrap.TextWrapper(14, max_lines=3, placeholder="…")
         across, down = (
-            [(place + 0.45, wrapped.fill(printable(name))) for place, name in enumerate(names)]
+            [(place + 0.45, wrapped.fill(page_text(name))) for place, name in enumerate(names)]
             for names in (self.columns, self.rows)
         )
         x, y = Axis("", (-0.05, max(1, len(across)))), Axis("", (max(1, len(down)), -0.05))
@@ -594,14 +599,14 @@ class ImageGrid(Chart):
 
     def cells(self) -> Cells:
         """The patch with the largest score of each grid of scores."""
-        found = []
+        largest = []
         for name, tiles in zip(self.rows, self.tiles, strict=True):
             for column, tile in zip(self.columns, tiles, strict=True):
                 if isinstance(tile, PatchScores):
                     scores = np.nan_to_num(np.asarray(tile.values, dtype=float), nan=-np.inf)
                     down, across = np.unravel_index(int(scores.argmax()), scores.shape)
-                    found.append((name, column, int(down) + 1, int(across) + 1, float(scores[down, across])))
-        return ["row", "column", "largest in row", "and column", "score"], found
+                    largest.append((name, column, int(down) + 1, int(across) + 1, float(scores[down, across])))
+        return ["row", "column", "largest in row", "and column", "score"], largest
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         for tile in (tile for tiles in self.tiles for tile in tiles):
@@ -621,14 +626,22 @@ class Heatmap:
     Args:
         rows: named weights, one per unit; negative weights get another hue.
         caption: label, prediction and numbers of this example.
+        parts: of which text of a pair each unit is; empty for a single text.
+        meanings: what positive and negative weights mean, for instance "for toxic" and "against toxic".
+        notes: what the reader must know about these weights.
     """
 
     title: str
     units: tuple[str, ...]
     rows: tuple[Series, ...]
     caption: str = ""
+    parts: tuple[int, ...] = ()
+    meanings: tuple[str, str] = ("", "")
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.parts and len(self.parts) != len(self.units):
+            raise ValueError(f"heat-map: {len(self.parts)} parts for {len(self.units)} units")
         for row in self.rows:
             if len(row.values) != len(self.units):
                 raise ValueError(f"heat-map row {row.name!r}: {len(row.values)} weights for {len(self.units)} units")
@@ -762,11 +775,3 @@ def _patch_colors(tile: PatchScores) -> NDArray[np.uint8]:
 def _rows(names: Sequence[str], label: str) -> tuple[Axis, Ticks]:
     """The axis and the ticks of rows that are labelled from the bottom."""
     return Axis(label, (-0.55, max(0, len(names) - 1) + 0.55)), [*enumerate(map(short_label, names))]
-
-
-def _short_number(value: float) -> str:
-    return f"{value:.3g}".replace("-", "−") if math.isfinite(value) else "undefined"
-
-
-def _two_decimals(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.2f}".replace("-", "−")

@@ -14,24 +14,24 @@ import pandas as pd
 import torch
 
 from heedful.attributions.head_mix import HeadMix
-from heedful.data.table import Table, TableColumns
-from heedful.data.tokenization import Subwords
+from heedful.data.columns import TableColumns
+from heedful.data.table import Table
 from heedful.models.model_files import check_distinct_names, check_model_source, read_output_labels
-from heedful.models.transformer import Transformer
-from heedful.papers.scaffold import (
+from heedful.results import Verdict, value_of
+from heedful.store.workspace import Workspace
+from heedful.training.checkpoint import Checkpoint, checkpoint
+from heedful.training.smat import LearnedAttributionTable, SMaT
+from heedful.training.student_arms import (
     QUICK_EPOCHS,
     QUICK_SIZES,
     SMAT,
     STUDENT_LAYERS,
     TEXT_TRAINING,
     ExplanationArm,
-    ScaffoldSetting,
+    StudentSetting,
     count_layers,
     shortened_student,
 )
-from heedful.store.workspace import Workspace
-from heedful.training.checkpoint import Checkpoint, checkpoint
-from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import (
     AttentionExplanation,
     LearnedExplanation,
@@ -39,15 +39,14 @@ from heedful.training.teacher import (
     NoExplanation,
     StudentData,
 )
-from heedful.trials._trial import Verdict, value_of
 from heedful.trials.simulability import NO_EXPLANATION, Simulability, size_label
 from heedful.types import Method, UserError, user_path
 
 DEFAULT_SIZE = 500
-ATTENTION = "attention"
+_ATTENTION = "attention"
 AUDIT_STUDENTS = 3
 """Students of each kind in an audit."""
-SMALL_TEST_SET = 200
+_SMALL_TEST_SET = 200
 """With fewer test texts a warning says that the numbers are rough."""
 MAJORITY_THRESHOLD = 0.9
 """A teacher that predicts one class this often can be simulated without reading the text."""
@@ -60,13 +59,7 @@ VERDICT_MEANINGS: Mapping[Verdict, str] = {
 N_HEADS_LISTED = 5
 
 
-def open_teacher(
-    folder: str,
-    path: str,
-    text_column: str = "text",
-    second_column: str | None = None,
-    label_column: str | None = None,
-) -> Checkpoint:
+def open_teacher(folder: str, path: str, columns: TableColumns) -> Checkpoint:
     """The model in a folder on the texts of a file; with a column of classes it is scored as well."""
     if not user_path(folder).is_dir():
         raise UserError(
@@ -74,18 +67,13 @@ def open_teacher(
             "save_pretrained writes it"
         )
     check_model_source(folder)
-    columns = TableColumns(text_column, label_column, second_column)
-    if label_column is not None:
-        return checkpoint(folder, Table(path, columns))
     outputs = read_output_labels(folder)
     check_distinct_names(folder, outputs.names)
-    if not outputs.is_regression and len(outputs.names) == 1:
-        raise UserError(
-            f"{folder} has one output, for {outputs.names[0]}, and no name for the other class: give a column of two "
-            "classes (--label-column)"
-        )
-    classes = () if outputs.is_regression else outputs.names
-    return Checkpoint(Table(path, replace(columns, classes=classes)), Subwords(folder), Transformer(folder))
+    if outputs.is_regression:
+        columns = replace(columns, task="regression")
+    elif len(outputs.names) > 1:
+        columns = replace(columns, classes=outputs.names)
+    return checkpoint(folder, Table(path, columns))
 
 
 def explainer_trial(
@@ -109,10 +97,10 @@ def explainer_trial(
     training = replace(TEXT_TRAINING, epochs=QUICK_EPOCHS, patience=QUICK_EPOCHS // 3) if quick else TEXT_TRAINING
     source = teacher.architecture.source
     student = shortened_student(source, min(STUDENT_LAYERS, (count_layers(source) + 1) // 2))
-    setting = ScaffoldSetting(teacher, student, StudentData(), (size,), training)
+    setting = StudentSetting(teacher, student, StudentData(), (size,), training)
     arms = (
         ExplanationArm(NO_EXPLANATION, NoExplanation()),
-        ExplanationArm(ATTENTION, AttentionExplanation()),
+        ExplanationArm(_ATTENTION, AttentionExplanation()),
         ExplanationArm(SMAT, LearnedExplanation()),
     )
     named = tuple((arm.name, arm.students(setting, seeds)) for arm in arms)
@@ -125,7 +113,7 @@ def student_trial(teacher: Checkpoint, methods: Mapping[str, Method], data_dir: 
     source = teacher.architecture.source
     student = shortened_student(source, min(STUDENT_LAYERS, (count_layers(source) + 1) // 2))
     training = replace(TEXT_TRAINING, epochs=QUICK_EPOCHS, patience=QUICK_EPOCHS // 3)
-    setting = ScaffoldSetting(teacher, student, StudentData(), (min(QUICK_SIZES[0], available),), training)
+    setting = StudentSetting(teacher, student, StudentData(), (min(QUICK_SIZES[0], available),), training)
     arms = [ExplanationArm(NO_EXPLANATION, NoExplanation())]
     arms += [ExplanationArm(name, MethodExplanation(method)) for name, method in methods.items()]
     named = tuple((arm.name, arm.students(setting, range(AUDIT_STUDENTS))) for arm in arms)
@@ -174,7 +162,7 @@ def _heads_sentence(mix: HeadMix) -> str:
 
 def _comparison_sentence(summary: pd.DataFrame, size: int) -> str:
     """The learned explainer beside the mean of all heads, and the meaning of its gain over no explanation."""
-    learned, static = (value_of(summary, "mean", arm, size_label(size)) for arm in (SMAT, ATTENTION))
+    learned, static = (value_of(summary, "mean", arm, size_label(size)) for arm in (SMAT, _ATTENTION))
     number = "{:.3f}".format if value_of(summary, "pearson") else "{:.1%}".format
     verdict = next(each.verdict for each in Simulability.findings(summary) if each.method == SMAT)
     no_better = " (learning gained nothing)" if learned <= static else ""
@@ -186,7 +174,7 @@ def _comparison_sentence(summary: pd.DataFrame, size: int) -> str:
 
 def _warnings(summary: pd.DataFrame, tested: int) -> list[str]:
     warnings = []
-    if tested < SMALL_TEST_SET:
+    if tested < _SMALL_TEST_SET:
         warnings.append(f"Only {tested} texts were tested: the numbers are rough, another split may give other ones.")
     commonest = value_of(summary, "commonest")
     if commonest >= MAJORITY_THRESHOLD:

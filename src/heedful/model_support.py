@@ -1,7 +1,7 @@
-"""What heedful can do with a network: its task, its attention, every method of the catalogue, and its speed.
+"""What works on a network: its task, its attention, every method in the catalogue, and its speed.
 
-`examine_model` really tries each method on one short text or image. `KindSupport` does so with a tiny network of one
-kind that the installed transformers knows; each kind is a recipe, so that a crash of one is a row of the table.
+`examine_model` runs each method on one short text or image. `KindSupport` does so on a tiny network of one of the kinds
+in the installed transformers; each kind is a recipe, so a crash becomes a row in the table.
 """
 
 from __future__ import annotations
@@ -18,47 +18,53 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Generator, nn
 
-from heedful.attributions._base import CompleteAttribution
 from heedful.attributions.deeplift import MAX_GAP_SHARE, OUTPUT_ROUNDING
+from heedful.attributions.method import CompleteAttribution
 from heedful.catalogue import METHODS
 from heedful.devices import arithmetic_notes, arithmetic_of
+from heedful.execution.outcome import Outcome
+from heedful.execution.runner import HERE, OUT_OF_TIME, run
 from heedful.explainer import Explainer, method_for_words
-from heedful.models._network_anatomy import sample_batch
 from heedful.models.label_words import LabelWords, Vocabulary
-from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_class, network_kinds
+from heedful.models.network_anatomy import sample_batch
+from heedful.models.tiny_networks import (
+    Units,
+    build_tiny_network,
+    language_model_kinds,
+    network_kinds,
+    tiny_network_class,
+)
 from heedful.models.transformer import TransformerModel
-from heedful.outcome import Outcome
-from heedful.runner import HERE, OUT_OF_TIME, run
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
-from heedful.types import REFUSED, Batch, Example, SupportsPreparation, UserError, describe_refusal
+from heedful.types import Batch, Example, NotApplicable, SupportsPreparation, UserError, first_line
 
 TEXT = "the plot is thin , but the actors are wonderful"
 REPEATS = 5
-"""Passes of which the quickest is the speed."""
+"""Number of passes; the fastest one is reported as the speed."""
 MAX_NAMES = 10
-"""Classes are named up to this number."""
-MAX_WORDS = 9
-"""Of the random input; exact Shapley values need few."""
+"""Classes are listed by name up to this number."""
+_MAX_WORDS = 9
+"""Words in the random input; exact Shapley values need few."""
 NOTED_GAP = 0.001
-"""A method whose scores miss a larger share of the difference of the outputs gets a note."""
+"""A method gets a note if its scores miss a larger share of the difference between the outputs."""
 
 Status = Literal["open", "no attention", "no embeddings", "outputs only", "refused", "not built", "crashed"]
 STATUSES: dict[Status, str] = {
     "open": "attention and embeddings can be read and replaced",
     "no attention": "embeddings can be read and replaced, attention cannot",
     "no embeddings": "attention can be read and replaced, embeddings cannot",
-    "outputs only": "methods that read outputs only",
+    "outputs only": "methods that read only outputs work",
     "refused": "cannot be explained",
     "not built": "the installed libraries cannot build it",
-    "crashed": "it ended its process",
+    "crashed": "the network crashed its process",
 }
 PATHS = {"interface": "transformers' attention interface", "softmax": "the softmax of its layers"}
 PLACES = {"layers": "the input of the first layer", "words": "the word vectors", "pixels": "the pixels"}
 GROUPS: dict[Units, str] = {"text": "texts", "image": "images", "causal": "prompts"}
-"""What is read: by classifiers, or by causal language models, whose classes are label words."""
+"""What the networks read: texts or images for classifiers, prompts for causal language models."""
 ROWS = {"first": "the first unit", "last": "the last unit", "all": "all units"}
 
 
@@ -68,9 +74,9 @@ class MethodSupport:
 
     Args:
         refusal: why not; empty if it does.
-        note: what holds of its scores only in part.
-        gap: of DeepLIFT, the share of |f(x) - f(x')| that the sum of its scores misses; None where it gives no scores
-            or where the difference is 0 but for rounding.
+        note: a caveat about its scores.
+        gap: for DeepLIFT, the share of |f(x) - f(x')| that the sum of its scores misses; None if it gives no scores
+            or if the difference is 0 up to rounding.
     """
 
     name: str
@@ -124,10 +130,10 @@ class ModelSupport:
 
     def lines(self) -> Iterator[str]:
         """The findings, one line each, for a terminal."""
-        yield f"{self.name}: {self.network}, reads {self.units}, gives {self.outputs}"
+        yield f"{self.name}: {self.network}, reads {self.units}, outputs {self.outputs}"
         yield f"Network: {self.architecture}; its head reads {self.decided_by}"
-        yield f"Attention: {f'read and replaced by {self.attention}' if self.attention else 'not reached'}"
-        yield f"Embeddings: {self.embeddings or 'not replaceable'}"
+        yield f"Attention: {f'read and replaced through {self.attention}' if self.attention else 'not available'}"
+        yield f"Embeddings: {self.embeddings or 'cannot be replaced'}"
         if self.reason:
             yield f"Restriction: {self.reason}"
         yield from (f"Note: {note}" for note in self.notes)
@@ -145,14 +151,14 @@ def examine_explainer(explainer: Explainer) -> ModelSupport:
     """What can be done with a model that was loaded; every method is tried on a short text or image."""
     model = explainer.model
     if not isinstance(model, TransformerModel):
-        raise UserError(f"{explainer.source} is no transformer: give a folder that save_pretrained has written")
+        raise UserError(f"{explainer.source} is not a transformer; pass a folder written by save_pretrained")
     sample = _sample(model) if explainer.reads_images else explainer.tokenizer([Example("text", (TEXT,))])
     batch = sample.to(explainer.device)
     names = ", ".join(explainer.class_names) if len(explainer.class_names) <= MAX_NAMES else ""
     with arithmetic_of(explainer.device):
-        found = examine_model(model, batch, shown_path(explainer.source))
-    found = replace(found, notes=(*found.notes, *arithmetic_notes(explainer.device)))
-    return replace(found, outputs=f"{found.outputs} ({names})" if names else found.outputs)
+        support = examine_model(model, batch, shown_path(explainer.source))
+    support = replace(support, notes=(*support.notes, *arithmetic_notes(explainer.device)))
+    return replace(support, outputs=f"{support.outputs} ({names})" if names else support.outputs)
 
 
 def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupport:
@@ -170,8 +176,8 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
             model.read_logits(batch).cpu()  # a GPU works on until its numbers are asked for
 
     def backward() -> None:
-        given = model.read_embeddings(batch).detach().requires_grad_()
-        torch.autograd.grad(model.read_logits(batch, embeddings=given).sum(), given)[0].cpu()
+        embeddings = model.read_embeddings(batch).detach().requires_grad_()
+        torch.autograd.grad(model.read_logits(batch, embeddings=embeddings).sum(), embeddings)[0].cpu()
 
     return ModelSupport(
         name=name,
@@ -186,7 +192,7 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
         decided_by=ROWS[model.deciding_row],
         notes=model.notes,
         reason="; ".join(reason for reason in reasons if reason is not None),
-        methods=tuple(try_method(each, model, batch, target) for each in METHODS),
+        methods=tuple(try_method(method, model, batch, target) for method in METHODS),
         forward_ms=_milliseconds(forward),
         backward_ms=_milliseconds(backward) if embeddings else 0.0,
     )
@@ -194,7 +200,7 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
 
 def _describe_outputs(model: TransformerModel) -> str:
     if isinstance(model.readout, Vocabulary):
-        return f"one of {model.task.num_classes} tokens that may follow; with a prompt and label words, classes"
+        return f"one of {model.task.num_classes} next tokens; with a prompt and label words, classes"
     return "a number" if isinstance(model.task, Regression) else f"{model.task.num_classes} classes"
 
 
@@ -202,12 +208,14 @@ def try_method(name: str, model: TransformerModel, batch: Batch, target: torch.T
     """Whether the method of this name gives finite scores, one per unit."""
     method = method_for_words(name)
     try:
-        own = method.prepare(model) if isinstance(method, SupportsPreparation) else method
-        attribution = own(model, batch, target)
+        prepared = method.prepare(model) if isinstance(method, SupportsPreparation) else method
+        attribution = prepared(model, batch, target)
+    except NotApplicable as error:
+        return MethodSupport(name, error.reason)
     except UserError as error:
-        return MethodSupport(name, describe_refusal(model, str(error)).removeprefix(f"{REFUSED} "))
+        return MethodSupport(name, str(error))
     except Exception as error:  # noqa: BLE001 - a network may fail in its own way
-        return MethodSupport(name, f"it fails on this network ({type(error).__name__}: {_first_line(error)})")
+        return MethodSupport(name, f"it fails on this network ({type(error).__name__}: {first_line(error)})")
     if not bool(attribution.scores.isfinite().all()):
         return MethodSupport(name, "its scores on this network are not finite")
     if name.startswith("deep-") and isinstance(attribution, CompleteAttribution):
@@ -220,18 +228,14 @@ def try_method(name: str, model: TransformerModel, batch: Batch, target: torch.T
     return MethodSupport(name)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
-
-
 def _milliseconds(work: Callable[[], None]) -> float:
     """The time of the quickest of some runs."""
-    found = []
+    durations = []
     for _ in range(REPEATS):
         start = time.perf_counter()
         work()
-        found.append(1000 * (time.perf_counter() - start))
-    return min(found)
+        durations.append(1000 * (time.perf_counter() - start))
+    return min(durations)
 
 
 def _sample(model: TransformerModel) -> Batch:
@@ -239,7 +243,7 @@ def _sample(model: TransformerModel) -> Batch:
     prefix = model.stack.inputs.prefix
     batch = sample_batch(model.network, prefix)
     units = torch.arange(batch.mask.shape[1], device=batch.mask.device) - prefix
-    words = (units // math.ceil((len(units) - prefix) / MAX_WORDS)).clamp(min=-1)
+    words = (units // math.ceil((len(units) - prefix) / _MAX_WORDS)).clamp(min=-1)
     batch = batch.rows(torch.tensor([0], device=batch.mask.device))
     end = getattr(model.network.config, "eos_token_id", None)
     is_end = batch.inputs == end if batch.inputs.dim() == 2 and isinstance(end, int) else torch.zeros_like(batch.mask)
@@ -266,14 +270,14 @@ class KindSupport(Recipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         """The record of `ModelSupport` as notes."""
-        known = network_class(self.units, self.family)
-        found = ModelSupport(self.family, GROUPS[self.units], "not built", known.__name__)
-        found = replace(found, on_interface=bool(getattr(known, "_supports_attention_backend", False)))
+        known = tiny_network_class(self.units, self.family)
+        support = ModelSupport(self.family, GROUPS[self.units], "not built", known.__name__)
+        support = replace(support, on_interface=bool(getattr(known, "_supports_attention_backend", False)))
         try:
             network = build_tiny_network(self.units, self.family, Generator().manual_seed(0))
             nn.Module.to(network, workspace.device)
         except UserError as error:
-            return Artefact(notes=replace(found, reason=str(error)).to_record())
+            return Artefact(notes=replace(support, reason=str(error)).to_record())
         words = LabelWords(((6,), (7,)))
         try:
             is_causal = self.units == "causal"
@@ -281,18 +285,18 @@ class KindSupport(Recipe):
                 TransformerModel.wrap_language_model(network, words) if is_causal else TransformerModel.wrap(network)
             )
         except UserError as error:
-            return Artefact(notes=replace(found, status="refused", reason=str(error)).to_record())
+            return Artefact(notes=replace(support, status="refused", reason=str(error)).to_record())
         examined = examine_model(model, _sample(model), self.family)
-        return Artefact(notes=replace(examined, units=found.units).to_record())
+        return Artefact(notes=replace(examined, units=support.units).to_record())
 
 
 def matching_kinds(pattern: str = "*") -> tuple[KindSupport, ...]:
     """The recipes of all kinds whose name matches a pattern as of file names."""
     version, kinds = metadata.version("transformers"), (*network_kinds(), *language_model_kinds())
-    found = tuple(KindSupport(units, kind, version) for units, kind in kinds if fnmatch(kind, pattern))
-    if not found:
-        raise UserError(f"no kind of network in transformers {version} matches {pattern!r}: try '*bert*'")
-    return found
+    matches = tuple(KindSupport(units, kind, version) for units, kind in kinds if fnmatch(kind, pattern))
+    if not matches:
+        raise UserError(f"no kind of network in transformers {version} matches {pattern!r}; try '*bert*'")
+    return matches
 
 
 def examine_kinds(
@@ -300,14 +304,14 @@ def examine_kinds(
 ) -> list[ModelSupport]:
     """What can be done with each kind, in their order; one that ends its process is "crashed"."""
     made = run(kinds, workspace, where=where, workers=workers)
-    outcomes: dict[Recipe, Outcome] = {each.recipe: each for each in made}
+    outcomes: dict[Recipe, Outcome] = {outcome.recipe: outcome for outcome in made}
     rows = []
-    for each in kinds:
-        error = outcomes[each].error if each in outcomes else OUT_OF_TIME
+    for kind in kinds:
+        error = outcomes[kind].error if kind in outcomes else OUT_OF_TIME
         if error is None:
-            rows.append(read_record(workspace.get(each).notes))
+            rows.append(read_record(workspace.get(kind).notes))
         else:
-            rows.append(ModelSupport(each.family, GROUPS[each.units], "crashed", reason=error))
+            rows.append(ModelSupport(kind.family, GROUPS[kind.units], "crashed", reason=error))
     return rows
 
 
@@ -316,8 +320,8 @@ def read_record(record: object) -> ModelSupport:
     values = dict(cast("dict[str, object]", record))
     values["notes"] = tuple(cast("list[str]", values["notes"]))
     methods = cast("list[dict[str, object]]", values.pop("methods"))
-    found = ModelSupport(**values)  # type: ignore[arg-type]
-    return replace(found, methods=tuple(MethodSupport(**each) for each in methods))  # type: ignore[arg-type]
+    support = ModelSupport(**values)  # type: ignore[arg-type]
+    return replace(support, methods=tuple(MethodSupport(**method) for method in methods))  # type: ignore[arg-type]
 
 
 def count_statuses(rows: Sequence[ModelSupport]) -> dict[tuple[str, bool], Counter[Status]]:
@@ -331,7 +335,7 @@ def count_statuses(rows: Sequence[ModelSupport]) -> dict[tuple[str, bool], Count
 def summary_lines(rows: Sequence[ModelSupport]) -> Iterator[str]:
     """One line for each group of `count_statuses`."""
     for (units, on_interface), counts in count_statuses(rows).items():
-        where = "on the attention interface" if on_interface else "not on it"
+        where = "with the attention interface" if on_interface else "without it"
         parts = ", ".join(f"{status} {counts[status]}" for status in STATUSES if counts[status])
         yield f"{units}, {where}: {counts.total()} kinds; {parts}"
 
@@ -345,12 +349,12 @@ def completeness_line(rows: Sequence[ModelSupport], name: str = "deep-lift") -> 
         for is_refused in (True, False)
     )
     if not gaps:
-        return f"`{name}` gives scores on none of these networks and is refused on {refused}."
+        return f"`{name}` gives no scores on any of these networks and is refused on {refused}."
     middle, (largest, kind) = gaps[len(gaps) // 2][0], gaps[-1]
     return (
-        f"`{name}` is refused where the sum of its scores misses f(x) - f(x') by more than {MAX_GAP_SHARE:.0%} of "
-        f"|f(x) - f(x')|: on {refused} networks. On the {len(gaps)} others the median gap is {middle:.1g} of it, the "
-        f"largest {largest:.1%} ({kind}); on {unknown} more f(x) = f(x') in double precision."
+        f"`{name}` is refused on {refused} networks, where the sum of its scores misses f(x) - f(x') by more than "
+        f"{MAX_GAP_SHARE:.0%} of |f(x) - f(x')|. On the other {len(gaps)}, the median gap is {middle:.1g} of it and "
+        f"the largest {largest:.1%} ({kind}); on {unknown} more, f(x) = f(x') in double precision."
     )
 
 
@@ -361,8 +365,8 @@ def markdown_table(rows: Sequence[ModelSupport]) -> str:
     """One row for each network."""
     lines = [f"| {' | '.join(TABLE_HEAD)} |", f"|{'---|' * len(TABLE_HEAD)}"]
     for row in rows:
-        refusals = [row.reason, *(each.refusal for each in row.refused if each.refusal not in row.reason)]
-        notes = [f"{each.name}: {each.note}" for each in row.methods if each.note]
+        refusals = [row.reason, *(method.refusal for method in row.refused if method.refusal not in row.reason)]
+        notes = [f"{method.name}: {method.note}" for method in row.methods if method.note]
         works = f"{len(row.methods) - len(row.refused)}/{len(row.methods)}" if row.methods else ""
         cells = (
             row.name,
@@ -372,7 +376,7 @@ def markdown_table(rows: Sequence[ModelSupport]) -> str:
             row.attention.removeprefix("transformers' attention "),
             row.embeddings,
             works,
-            ", ".join(each.name for each in row.refused),
+            ", ".join(method.name for method in row.refused),
             "; ".join(dict.fromkeys(filter(None, (*refusals, *notes)))),
         )
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
@@ -383,32 +387,32 @@ def support_page(rows: Sequence[ModelSupport]) -> str:
     """The table as a page of the documentation, in Markdown."""
     statuses = "\n".join(f"- *{status}*: {meaning}." for status, meaning in STATUSES.items())
     counts = "\n".join(f"- {line}." for line in summary_lines(rows))
-    return f"""# Which networks heedful takes
+    return f"""# Supported networks
 
-`heedful models FOLDER` tries every method on a network of yours. This page is the answer for every kind of
-classifier and causal language model that transformers {metadata.version("transformers")} knows, each tried as a tiny
-network with random weights from its own configuration; `heedful models --all --out FILE` writes it.
+`heedful models FOLDER` tries every method on your network. This page shows the result for every kind of classifier and
+causal language model in transformers {metadata.version("transformers")}, each tried as a tiny network with random
+weights built from its own configuration. It is generated by `heedful models --all --out FILE`.
 
-There is no list of families in the code. A network is taken because it passes a trial: it gives its own logits through
-our attention function, its attention put back gives the same logits, the rows of attention are distributions over what
-may be attended, and its embeddings go out and back. Attention is reached by transformers' attention interface, or by
-the softmax that the layers compute themselves; attention within windows of an image (Swin) is shown as maps over all
-units. What is open may be a part: the encoder before a decoder, or the first stage of a network whose later stages
-merge units; `heedful models FOLDER` has a note on what is not shown. A network whose attention is not reached still
-gets every method that needs none, agreement of such methods, and audits; only questions about attention "cannot be
-asked of this model, because ...".
+The code contains no list of families. A network is accepted if it passes these checks: it gives its own logits through
+our attention function, putting its attention back gives the same logits, the rows of attention are distributions over
+the units that may be attended to, and its embeddings can be read and replaced. Attention is reached through
+transformers' attention interface, or through the softmax that the layers compute themselves. Attention within windows
+of an image (Swin) is shown as maps over all units. Sometimes only a part of a network is open, such as the encoder
+before a decoder, or the first stage of a network whose later stages merge units; `heedful models FOLDER` notes what is
+not shown. If attention cannot be reached, every method that does not need it still works, and so do agreement of such
+methods and audits; questions about attention are then reported as not available for this model.
 
 {statuses}
 
-Causal language models are read as classifiers by the log-probabilities of label words after a prompt. Networks by what
-they read, and by whether their class is on transformers' attention interface
-(`_supports_attention_backend`):
+Causal language models are used as classifiers, by the log-probabilities of label words after a prompt. Number of kinds,
+by what they read and by whether their class uses transformers' attention interface (`_supports_attention_backend`):
 
 {counts}
 
-"without" names the methods that give no scores, "because" says why. Rollout, flow and relevance multiply layers and are
-refused where units reach each other outside attention, for instance by a convolution, a recurrence or later stages.
-DeepLIFT and DeepSHAP have no rule for mixtures of experts and for a few other operations, and are not complete there.
+In the table, "without" lists the methods that give no scores, and "because" the reasons. Rollout, flow and relevance
+multiply layers, so they are refused if units reach each other outside attention, for instance through a convolution, a
+recurrence or later stages. DeepLIFT and DeepSHAP have no rule for mixtures of experts and a few other operations, and
+are not complete there.
 {completeness_line(rows)}
 
 {markdown_table(rows)}

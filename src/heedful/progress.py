@@ -54,7 +54,7 @@ class Bar:
     note: str = ""
 
 
-Key = tuple[int, int]
+TaskKey = tuple[int, int]
 """A run of a driver, and a recipe that it has submitted, both counted from 0."""
 
 
@@ -62,14 +62,14 @@ class ProgressReports:
     """What the recipes at work have reported last, by run. It holds no more than the recipes that are running."""
 
     def __init__(self) -> None:
-        self.latest: dict[int, dict[Key, Mapping[int, Bar]]] = {}
+        self.latest: dict[int, dict[TaskKey, Mapping[int, Bar]]] = {}
 
-    def report(self, key: Key, bars: Mapping[int, Bar]) -> None:
+    def report(self, key: TaskKey, bars: Mapping[int, Bar]) -> None:
         """Replace what is known of one recipe; reports of a run that nobody reads are not kept."""
         if key[0] in self.latest:
             self.latest[key[0]][key] = bars
 
-    def read(self, run: int, finished: Sequence[Key]) -> dict[Key, Mapping[int, Bar]]:
+    def read(self, run: int, finished: Sequence[TaskKey]) -> dict[TaskKey, Mapping[int, Bar]]:
         """The reports of the recipes of a run that were begun first, a few of them; forgets those that are finished."""
         latest = self.latest.setdefault(run, {})
         for key in finished:
@@ -84,13 +84,13 @@ class ProgressReports:
 class SendReport(Protocol):
     """Sends the state of all tasks of one recipe, without waiting."""
 
-    def remote(self, key: Key, bars: Mapping[int, Bar]) -> object: ...
+    def remote(self, key: TaskKey, bars: Mapping[int, Bar]) -> object: ...
 
 
 class ReportedProgress:
     """The progress of one recipe on a node, reported at intervals."""
 
-    def __init__(self, key: Key, interval: float, send: SendReport) -> None:
+    def __init__(self, key: TaskKey, interval: float, send: SendReport) -> None:
         self.key, self.interval, self.send = key, interval, send
         self.bars: dict[int, Bar] = {}
         self.numbers, self.last = count(), time.monotonic()
@@ -140,9 +140,9 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     Code of libraries that is interrupted while it takes something back may fail in its turn: torch, for instance, with
     "RuntimeError: trying to pop from empty mode stack".
     """
-    found: list[BaseException] = [error]
-    for each in found:
+    errors: list[BaseException] = [error]
+    for each in errors:
         if isinstance(each, KeyboardInterrupt):
             return each
-        found += [other for other in (each.__cause__, each.__context__) if other is not None and other not in found]
+        errors += [other for other in (each.__cause__, each.__context__) if other is not None and other not in errors]
     return _interrupts[0] if _interrupts else None

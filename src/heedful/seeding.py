@@ -93,24 +93,24 @@ def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:
 @contextmanager
 def fork_generators() -> Iterator[None]:
     """Restores the generators of torch afterwards, on the CPU and on every GPU, whatever its kind."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None:
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
         with torch.random.fork_rng(devices=[]):
             yield
         return
-    with torch.random.fork_rng(devices=range(torch.accelerator.device_count()), device_type=found.type):
+    with torch.random.fork_rng(devices=range(torch.accelerator.device_count()), device_type=accelerator.type):
         yield
 
 
 @contextmanager
 def keep_random_state() -> Iterator[None]:
     """Restores the global generators of Python, NumPy and torch, which a few networks seed or draw from."""
-    own, others = random.getstate(), np.random.get_state()  # noqa: NPY002 - read, not drawn from
+    python_state, others = random.getstate(), np.random.get_state()  # noqa: NPY002 - read, not drawn from
     try:
         with fork_generators():
             yield
     finally:
-        random.setstate(own)
+        random.setstate(python_state)
         np.random.set_state(others)  # noqa: NPY002
 
 

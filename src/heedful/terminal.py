@@ -1,15 +1,13 @@
-"""Explanations in a terminal: words coloured by their scores, or marked with + and - where there is no colour.
+"""Explanations in a terminal: words colored by their scores, or marked with + and - where there is no color.
 
-Shades are steps, not a gradient: a weak score colours the letters and a strong one the ground behind them, which reads
-alike on light and on dark terminals. Words that speak against the class are underlined, too.
+Shades are steps, not a gradient: a weak score colors the letters and a strong one the background, which reads alike on
+light and on dark terminals. Words that speak against the class are also underlined.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-from unicodedata import category
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,12 +15,12 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from heedful.scored_text import ScoredText, ScoreRow
+from heedful.figures import Heatmap, Series
+from heedful.formatting import terminal_line
 
-LEVELS = (0.1, 0.35, 0.65)
+_LEVELS = (0.1, 0.35, 0.65)
 """Shares of the largest score of a row from which a word has one, two or three steps of shade."""
-# Terminals of 16 colours show yellow and red, blue and cyan, magenta and white.
+# Terminals of 16 colors show yellow and red, blue and cyan, magenta and white.
 _SHADES = {
     "positive": ("#d75f00", "black on #ffaf5f", "bold black on #ff8700"),
     "negative": ("underline #5f87ff", "underline black on #5fafff", "underline bold black on #5f87ff"),
@@ -31,38 +29,26 @@ _SHADES = {
 _MARKS = {"positive": "+", "negative": "-", "weight": "*"}
 
 
-def printable(text: str) -> str:
-    """The text in one line, with escapes in place of characters that would steer a terminal or cannot be written.
-
-    Spaces of other widths, as in large numbers, are plain ones.
-
-    >>> printable("a\\x1b[2J\\nb, 10\\u202f000")
-    'a\\\\x1b[2J\\\\nb, 10 000'
-    """
-    plain = (" " if category(char) == "Zs" else char for char in text)
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in plain)
-
-
-def print_scored_text(text: ScoredText, console: Console | None = None) -> None:
+def print_heatmap(figure: Heatmap, console: Console | None = None) -> None:
     """Print a heading, one row of shaded words per method, a legend and the notes."""
     console = console or Console(highlight=False)
     has_color = console.color_system is not None and not console.no_color
-    console.print(Text(printable(text.heading), style="bold"))
+    console.print(Text(terminal_line(figure.title), style="bold"))
     rows = Table.grid(padding=(0, 2))
     rows.add_column(no_wrap=True, max_width=max(12, console.width // 3), overflow="ellipsis")
     rows.add_column(overflow="fold")
-    for row in text.rows:
-        name = Text(printable(row.name), style="bold")
-        name.append(f"\n{printable(row.remark)}" if row.remark else "", style="not bold dim")
-        rows.add_row(name, _shaded_units(text, row, has_color=has_color))
+    for row in figure.rows:
+        name = Text(terminal_line(row.name), style="bold")
+        name.append(f"\n{terminal_line(row.remark)}" if row.remark else "", style="not bold dim")
+        rows.add_row(name, _shaded_units(figure, row, has_color=has_color))
     console.print(rows)
-    console.print(_legend(text, has_color=has_color))
-    for note in text.notes:
-        console.print(Text(f"Note: {printable(note)}", style="dim"))
+    console.print(_legend(figure, has_color=has_color))
+    for note in figure.notes:
+        console.print(Text(f"Note: {terminal_line(note)}", style="dim"))
 
 
 STYLES = {"good": "green", "bad": "red", "partial": "yellow", "quiet": "dim", "": ""}
-"""Styles of cells in tables; the words say the same without colour."""
+"""Styles of cells in tables; the words say the same without color."""
 
 
 def print_table(
@@ -78,16 +64,16 @@ def print_table(
         rows: of cells, each a text and the name of one of `STYLES`.
     """
     console = console or Console(highlight=False)
-    console.print(Text(printable(heading), style="bold"))
+    console.print(Text(terminal_line(heading), style="bold"))
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for place, column in enumerate(columns):
+    for position, column in enumerate(columns):
         # The names of rows stay whole as long as other columns can be folded.
-        table.add_column(printable(column), overflow="fold", no_wrap=place == 0)
+        table.add_column(terminal_line(column), overflow="fold", no_wrap=position == 0)
     for row in rows:
-        table.add_row(*(Text(printable(text), style=STYLES[style]) for text, style in row))
+        table.add_row(*(Text(terminal_line(text), style=STYLES[style]) for text, style in row))
     console.print(table)
     for note in notes:
-        console.print(Text(printable(note)))
+        console.print(Text(terminal_line(note)))
 
 
 def shade_level(share: float) -> int:
@@ -96,15 +82,17 @@ def shade_level(share: float) -> int:
     >>> [shade_level(share) for share in (0.05, 0.1, -0.4, 1.0, math.nan)]
     [0, 1, 2, 3, 0]
     """
-    return sum(abs(share) >= level for level in LEVELS)
+    return sum(abs(share) >= level for level in _LEVELS)
 
 
-def _shaded_units(text: ScoredText, row: ScoreRow, *, has_color: bool) -> Text:
-    shown = Text()
-    for place, (unit, part, share) in enumerate(zip(text.units, text.parts, row.shares(), strict=True)):
-        if place:
-            shown.append(" " if part == text.parts[place - 1] else "\n")
-        shown.append(_shaded(printable(unit), share, is_signed=row.is_signed, has_color=has_color))
+def _shaded_units(figure: Heatmap, row: Series, *, has_color: bool) -> Text:
+    shown, parts, peak = Text(), figure.parts or (0,) * len(figure.units), row.peak
+    for number, (unit, part, value) in enumerate(zip(figure.units, parts, row.values, strict=True)):
+        if number:
+            shown.append(" " if part == parts[number - 1] else "\n")
+        share = value / peak if peak else value
+        word = terminal_line(unit.removeprefix(" "))
+        shown.append(_shaded(word, share, is_signed=row.is_signed, has_color=has_color))
     return shown
 
 
@@ -120,15 +108,15 @@ def _shaded(word: str, share: float, *, is_signed: bool, has_color: bool) -> Tex
     return Text(word + level * _MARKS[sign])
 
 
-def _legend(text: ScoredText, *, has_color: bool) -> Text:
+def _legend(figure: Heatmap, *, has_color: bool) -> Text:
     meanings = []
-    if any(row.is_signed for row in text.rows):
-        meanings += [(1.0, True, text.positive), (-1.0, True, text.negative)]
-    if not all(row.is_signed for row in text.rows):
+    if any(row.is_signed for row in figure.rows):
+        meanings += [(1.0, True, figure.meanings[0]), (-1.0, True, figure.meanings[1])]
+    if not all(row.is_signed for row in figure.rows):
         meanings.append((1.0, False, "large weight, without sign"))
     shown = Text()
     for share, is_signed, meaning in meanings:
         shown.append("   " if shown else "")
         shown.append(_shaded("word", share, is_signed=is_signed, has_color=has_color))
-        shown.append(f" {printable(meaning)}")
+        shown.append(f" {terminal_line(meaning)}")
     return shown

@@ -7,17 +7,14 @@ model it is. Every tensor lies on one *unit* axis (tokens or image patches); att
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
@@ -33,6 +30,23 @@ class UserError(Exception):
     """An error that the user can fix: one line that says what is wrong and how to fix it."""
 
 
+class NotApplicable(UserError):
+    """A method or a question does not apply to a model.
+
+    Args:
+        reason: what the model lacks.
+        remedy: what to choose instead.
+    """
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason, remedy)
+        self.reason, self.remedy = reason, remedy
+
+    def __str__(self) -> str:
+        sentence = f"not available for this model: {self.reason}"
+        return f"{sentence}; {self.remedy}" if self.remedy else sentence
+
+
 def shorten(value: object) -> str:
     """A value of a user for a message or a note: the start and the end of its `repr`, at any size and depth.
 
@@ -40,6 +54,12 @@ def shorten(value: object) -> str:
     "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
     """
     return reprlib.repr(value)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line without a full stop."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.rstrip(".:")
 
 
 def check_choice(name: str, value: str, choices: object) -> None:
@@ -58,7 +78,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
     >>> user_path("~nobody-at-all/model")
     Traceback (most recent call last):
-    heedful.types.UserError: ~nobody-at-all/model: no such file or folder, because there is no user 'nobody-at-all'...
+    heedful.types.UserError: ~nobody-at-all/model: no such file or folder, because user 'nobody-at-all' does not...
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
         raise UserError(f"{shorten(path)} is not a path; give a string or a Path")
@@ -67,7 +87,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     expanded = os.path.expanduser(text)
     if text.startswith("~") and expanded == text:
         user = text[1:].partition("/")[0]
-        reason = f"there is no user {user!r}" if user else "the home folder is not known (set HOME)"
+        reason = f"user {user!r} does not exist" if user else "the home folder is not known (set HOME)"
         raise UserError(f"{text}: no such file or folder, because {reason}; write ./{text} for a name with ~")
     return Path(expanded)
 
@@ -182,10 +202,10 @@ class Batch:
         """
         if self.inputs.dim() > 2:
             return replace(self, inputs=self.inputs * units.unsqueeze(-1))
-        kept = units & self.mask
-        width = max(1, int(kept.sum(1).max())) if len(self) else 0
-        order = torch.argsort((~kept).to(torch.int8), dim=1, stable=True)[:, :width]
-        mask = kept.gather(1, order)
+        is_kept = units & self.mask
+        width = max(1, int(is_kept.sum(1).max())) if len(self) else 0
+        order = torch.argsort((~is_kept).to(torch.int8), dim=1, stable=True)[:, :width]
+        mask = is_kept.gather(1, order)
         return replace(
             self,
             inputs=self.inputs.gather(1, order).masked_fill(~mask, self.pad_id),
@@ -247,8 +267,8 @@ class Trace:
     Args:
         embeddings: `[batch unit width]`.
         hidden: the states that attention weighs, `[batch unit dim]` (transformers: the last layer's states).
-        attention: `[batch layer head query unit]`, each row a distribution over real units (and over a sink that is no
-            unit, where a network has one); no layers where attention cannot be read, see `Model.attention_refusal`.
+        attention: `[batch layer head query unit]`, each row a distribution over real units (and over a sink beside the
+            units, where a network has one); no layers where attention cannot be read, see `Model.attention_refusal`.
         logits: `[batch output]`.
         scores: attention before normalising, `[batch layer head query unit]`; None where attention was passed in.
     """
@@ -319,6 +339,19 @@ class Model(nn.Module, ABC):
         ) -> Trace: ...
 
 
+@contextmanager
+def evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Every module of a network in evaluation mode, without dropout; at the end each has its own mode again."""
+    modes = [(module, module.training) for module in network.modules()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 class Architecture(ABC):
     """A frozen description of a model that can be built, for instance `Attentive(BiLSTM(128), Additive())`."""
 
@@ -357,6 +390,14 @@ class Tokenizer(ABC):
     def vocabulary(self) -> tuple[str, ...]:
         """The word of each id; empty for pretrained tokenizers and for pixels."""
         return ()
+
+    def count_truncated(self, examples: Sequence[Example]) -> int:
+        """Number of examples that are longer than the limit; 0 without one."""
+        return 0
+
+    def count_unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
+        """Number of words without a known token, and of all words; nothing is truncated."""
+        return 0, 0
 
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
         """Effects of preprocessing on these examples for the report: truncated texts, unknown words."""
@@ -418,111 +459,6 @@ class DiskResource(ABC):
     @abstractmethod
     def digest(self, data: Path) -> str:
         """A hash of the content."""
-
-
-FileState = tuple[str, int, int, int]
-_last_states: dict[str, FileState] = {}
-_changed_states: list[FileState] = []
-
-
-def file_state(path: Path) -> FileState:
-    """Path, modification time, size and inode: a file with the same state has not changed."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; check the file and its permissions") from error
-    state = (str(path), status.st_mtime_ns, status.st_size, status.st_ino)
-    if _last_states.setdefault(state[0], state) != state:
-        _last_states[state[0]] = state
-        _changed_states.append(state)
-    return state
-
-
-def count_file_changes() -> int:
-    """How often this process has found a file changed since it last looked; changing it back is a change, too."""
-    return len(_changed_states)
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, computed once per process unless the file changes."""
-    return _file_sha256(file_state(path))
-
-
-@lru_cache(maxsize=1024)
-def _file_sha256(state: FileState) -> str:
-    try:
-        with open(state[0], "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{state[0]}: {error.strerror}; check the file and its permissions") from error
-
-
-def hash_files(paths: Iterable[Path]) -> str:
-    """SHA-256 of the names and contents of files, in this order."""
-    text = "".join(f"{path.name}:{file_sha256(path)}" for path in paths)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-_UNREAD_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".gguf", ".md", ".py", ".log")
-"""Files of a model folder that are never read: weights in other formats than safetensors, code and documentation."""
-
-
-def hash_model_folder(folder: Path, *, with_weights: bool) -> str:
-    """A hash of every file of a model folder that a loader may read, whatever its name; weights are optional.
-
-    Each family of tokenizers has its own file names (`merges.txt`, `spiece.model`, `added_tokens.json`), so that only
-    files that are certainly not read are left out.
-    """
-    unread = _UNREAD_SUFFIXES if with_weights else (*_UNREAD_SUFFIXES, ".safetensors", ".safetensors.index.json")
-    try:
-        names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        own = hash_files(path for path in names if path.is_file() and not path.name.lower().endswith(unread))
-        base = user_path(read_adapter_base(folder) or "")
-        if base == Path() or not base.is_dir() or base.resolve() == folder.resolve():
-            return own
-        return hashlib.sha256(f"{own}{hash_model_folder(base, with_weights=with_weights)}".encode()).hexdigest()
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or folder} cannot be read ({error.strerror}): check its permissions"
-        ) from error
-
-
-def read_model_settings(path: Path) -> dict[str, object]:
-    """The JSON object in a file of a model folder; UserError where it cannot be read or names code of its own."""
-    try:
-        settings = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{path} cannot be read as JSON ({reason}): save the model again with save_pretrained"
-        ) from error
-    if not isinstance(settings, dict):
-        raise UserError(f"{path} holds no JSON object: save the model again with save_pretrained")
-    check_model_code(str(path), settings)
-    return settings
-
-
-ADAPTER_SETTINGS = "adapter_config.json"
-
-
-def read_adapter_base(folder: Path) -> str | None:
-    """The folder or hub id of the model that an adapter (PEFT) in a folder belongs to; None for another folder."""
-    path = folder / ADAPTER_SETTINGS
-    if not path.is_file():
-        return None
-    base = read_model_settings(path).get("base_model_name_or_path")
-    if not isinstance(base, str) or not base or (Path(base) / ADAPTER_SETTINGS).is_file():
-        raise UserError(f"{path} names no model that the adapter belongs to: set base_model_name_or_path there")
-    return base
-
-
-def check_model_code(source: str, settings: Mapping[str, object]) -> None:
-    """Raise a `UserError` for the settings of a model or tokenizer that needs code of its own."""
-    if settings.get("auto_map"):
-        raise UserError(
-            f"{source} names code of its own (auto_map), which is never run here: use a model of a family that "
-            "transformers has, saved without auto_map"
-        )
 
 
 class Corpus(DiskResource):
@@ -629,36 +565,20 @@ def check_attention_not_imposed(model: Model) -> None:
     if model.has_imposed_attention:
         raise UserError(
             "attention is imposed on this model and this method reads the attention of its own layers: "
-            "choose a method that reads outputs only, such as Lime, LeaveOneOut or IntegratedGradients"
+            "choose a method that reads outputs only"
         )
-
-
-REFUSED = "cannot be asked of this model, because"
-"""Begins the reason why a method or a question does not apply to a model."""
-
-
-def describe_refusal(model: Model, error: str) -> str:
-    """The reason in an error of a method, without its remedy where the model says itself what it does not show."""
-    shown = (model.attention_refusal, model.embedding_refusal, model.path_refusal)
-    return next((f"{REFUSED} {each}" for each in shown if each is not None and each in error), error)
 
 
 def check_attention(model: Model) -> None:
-    """Raise a `UserError` for a model whose attention can be neither read nor replaced."""
+    """Raise `NotApplicable` for a model whose attention can be neither read nor replaced."""
     if model.attention_refusal is not None:
-        raise UserError(
-            f"{REFUSED} {model.attention_refusal}; choose one that reads outputs or gradients, such as LeaveOneOut or "
-            "IntegratedGradients"
-        )
+        raise NotApplicable(model.attention_refusal, "choose a method that reads outputs or gradients")
 
 
 def check_embeddings(model: Model) -> None:
-    """Raise a `UserError` for a model whose embeddings can be neither read nor replaced."""
+    """Raise `NotApplicable` for a model whose embeddings can be neither read nor replaced."""
     if model.embedding_refusal is not None:
-        raise UserError(
-            f"{REFUSED} {model.embedding_refusal}; choose one that reads outputs only, such as LeaveOneOut or "
-            "KernelShap"
-        )
+        raise NotApplicable(model.embedding_refusal, "choose a method that reads outputs only")
 
 
 @runtime_checkable
@@ -860,10 +780,6 @@ class SupportsPartialRun(Protocol):
         ...
 
 
-_DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "adversarial-attention"}
-"""Methods whose class name is not their display name. Seeds of bootstrap intervals depend on these names."""
-
-
 def check_methods(methods: object, field: str = "methods") -> None:
     """Raise a `UserError` unless this is a tuple of methods: no name, no class, no list and no method by itself.
 
@@ -884,62 +800,21 @@ def check_methods(methods: object, field: str = "methods") -> None:
             raise UserError(f"{field} has {shorten(method)}, which is not a method: see heedful.attributions")
 
 
-def check_attribution(found: object, batch: Batch, method: str) -> Attribution:
+def check_attribution(attribution: object, batch: Batch, method: str) -> Attribution:
     """What a method returned; a `UserError` unless it is an attribution with one score per unit of the batch.
 
     Args:
         method: its name.
     """
     expected = "return an Attribution with scores and mask of the shape of batch.mask"
-    if not isinstance(found, Attribution) or not all(isinstance(each, Tensor) for each in (found.scores, found.mask)):
-        raise UserError(f"{shorten(method)} returned {shorten(found)}: {expected}")
-    if found.scores.shape != batch.mask.shape or found.mask.dtype != torch.bool or found.scores.is_complex():
-        shape, wanted = tuple(found.scores.shape), tuple(batch.mask.shape)
+    if not isinstance(attribution, Attribution):
+        raise UserError(f"{shorten(method)} returned {shorten(attribution)}: {expected}")
+    scores, mask = attribution.scores, attribution.mask
+    if not isinstance(scores, Tensor) or not isinstance(mask, Tensor):
+        raise UserError(f"{shorten(method)} returned {shorten(attribution)}: {expected}")
+    if scores.shape != batch.mask.shape or mask.dtype != torch.bool or scores.is_complex():
         raise UserError(
-            f"{shorten(method)} returned scores {shape} in {found.scores.dtype} and a mask in {found.mask.dtype} for a "
-            f"batch {wanted}: {expected}, a mask of booleans"
+            f"{shorten(method)} returned scores {tuple(scores.shape)} in {scores.dtype} and a mask in {mask.dtype} "
+            f"for a batch {tuple(batch.mask.shape)}: {expected}, a mask of booleans"
         )
-    return found
-
-
-@runtime_checkable
-class SupportsDisplayName(Protocol):
-    """A method that names itself, because its fields would make too long a name."""
-
-    @property
-    def display_name(self) -> str:
-        """A short name that differs from those of other methods."""
-        ...
-
-
-def method_name(method: object) -> str:
-    """The display name of a method: its own, or that of its class and fields.
-
-    >>> from heedful.attributions.controls import Random
-    >>> method_name(Random()), method_name(Random(seed=3))
-    ('random', 'random(seed-3)')
-    """
-    return method.display_name if isinstance(method, SupportsDisplayName) else name_by_fields(method)
-
-
-def name_by_fields(method: object, omitted: Sequence[str] = ()) -> str:
-    """The class name of a method in lower case, and the fields that are neither at their defaults nor omitted."""
-    kind = type(method).__name__
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind)
-    name = _DISPLAY_NAMES.get(kind, words.lower().removeprefix("raw-"))
-    differing = ",".join(_non_default_fields(method, omitted))
-    return f"{name}({differing})" if differing else name
-
-
-def _non_default_fields(method: object, omitted: Sequence[str]) -> Iterator[str]:
-    """Each field that is not at its default: `cut`, `no-cut`, `logit`, `seed-3`."""
-    for each in fields(method) if is_dataclass(method) else ():
-        value = getattr(method, each.name)
-        if each.name in omitted or (each.default is not MISSING and value == each.default):
-            continue
-        if isinstance(value, bool):
-            yield each.name if value else f"no-{each.name}"
-        elif isinstance(value, str):
-            yield value
-        else:
-            yield f"{each.name}-{method_name(value) if is_dataclass(value) else value}"
+    return attribution

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.attributions._base import Output
 from heedful.attributions.attention import (
     AttentionXGradient,
     Flow,
@@ -27,6 +26,7 @@ from heedful.attributions.attention import (
     row_weights,
     transformed_values,
 )
+from heedful.attributions.method import Output
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
@@ -34,19 +34,8 @@ from heedful.models.transformer import TransformerModel
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, ExposesValues, Method, Model, Trace, UserError, ValueTrace
 from tests.games import words
-from tests.networks import FAMILIES, TinyTransformer, batch_of, eager, library_inputs, network, texts, tiny
-from tests.small_models import pooled, subject, targets
-from tests.trials.test_permutation import some_batch
-
-
-def models() -> dict[str, Model]:
-    generator = Generator().manual_seed(0)
-    table = torch.randn(30, 5, generator=generator)
-    return {
-        "pooled": Attentive(BiLSTM(3), Additive()).build(BinaryClassification(), table, generator).eval(),
-        "transformer": TinyTransformer("bert", vocab_size=30).build(BinaryClassification(), None, generator).eval(),
-    }
-
+from tests.networks import FAMILIES, batch_of, eager, library_inputs, network, texts, tiny
+from tests.small_models import pooled, small_models, some_batch, subject, targets
 
 BATCH = some_batch((5, 3, 7))
 
@@ -55,13 +44,13 @@ TARGET = torch.tensor([0, 1, 1])
 
 
 def test_raw_attention_of_a_pooled_model_is_its_attention() -> None:
-    model = models()["pooled"]
+    model = small_models()["pooled"]
     expected = model(BATCH).attention[:, 0, 0, 0]
     assert torch.allclose(RawAttention()(model, BATCH, TARGET).scores, expected)
 
 
 def test_raw_attention_of_a_transformer_is_the_mean_over_heads_layers_and_real_rows() -> None:
-    model = models()["transformer"]
+    model = small_models()["transformer"]
     attention = model(BATCH).attention.detach()
     found = RawAttention()(model, BATCH, TARGET).scores
     one_head = RawAttention(layer=1, head=0)(model, BATCH, TARGET).scores
@@ -140,9 +129,9 @@ def test_a_head_is_read_in_the_class_row_or_over_all_rows() -> None:
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (HeadAttention(layer=2), "no layer 2"),
-        (HeadAttention(head=-3), "no head -3"),
-        (RawAttention(layer=7), "no layer 7"),
+        (HeadAttention(layer=2), "layer 2"),
+        (HeadAttention(head=-3), "head -3"),
+        (RawAttention(layer=7), "layer 7"),
     ],
 )
 def test_a_layer_or_head_that_is_not_there_is_named(method: Method, words: str) -> None:
@@ -263,7 +252,7 @@ def test_one_layer_can_be_chosen_and_a_missing_one_is_named() -> None:
         first, last = kind(layer=0)(model, batch, target).scores, kind(layer=-1)(model, batch, target).scores
         torch.testing.assert_close((first + last) / 2, kind()(model, batch, target).scores)
         assert not torch.allclose(first, last)
-        with pytest.raises(UserError, match="no layer 2"):
+        with pytest.raises(UserError, match="layer 2"):
             kind(layer=2)(model, batch, target)
     with pytest.raises(UserError, match="row"):
         ValueNorm(row="top")  # type: ignore[arg-type]
@@ -400,7 +389,7 @@ def test_layers_can_be_chosen() -> None:
     target = targets(batch)
     both = [AttentionXGradient(layer=layer)(model, batch, target).scores for layer in (0, 1)]
     torch.testing.assert_close((both[0] + both[1]) / 2, AttentionXGradient()(model, batch, target).scores)
-    with pytest.raises(UserError, match="no layer 5"):
+    with pytest.raises(UserError, match="layer 5"):
         AttentionXGradient(layer=5)(model, batch, target)
 
 

@@ -43,11 +43,6 @@ GUIDES: tuple[AttentionSource | None, ...] = (
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
-
-
-@pytest.fixture(scope="module")
 def batch(workspace: Workspace) -> Batch:
     return subject().restore(workspace).batch("test").rows(torch.arange(4))
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import SampledAttribution
 from heedful.attributions._coalition_process import WIDENING, choose_coalitions, fit_process, prior_covariance
 from heedful.attributions.lime import Lime, centered_moments, predict_coefficients, solve_ridge
+from heedful.attributions.method import SampledAttribution
 from heedful.attributions.perturbation import outputs_without
 from heedful.attributions.shapley import (
     KernelShap,

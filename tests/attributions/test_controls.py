@@ -1,4 +1,4 @@
-"""Controls: random scores, permuted attention and randomised models."""
+"""Controls: random scores, permuted attention and randomized models."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.types import Model
 from tests.networks import tiny
-from tests.small_models import pooled, subject, targets
+from tests.small_models import pooled, some_batch, subject, targets
 from tests.tiny import subject as trained
-from tests.trials.test_permutation import some_batch
 
 
 @pytest.mark.parametrize("name", ["SingleInput", "bert"])

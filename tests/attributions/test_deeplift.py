@@ -11,9 +11,10 @@ import torch
 from captum.attr import DeepLift as CaptumDeepLift
 from torch import Generator, Tensor, nn
 
-from heedful.attributions import _base, deeplift
-from heedful.attributions._base import CompleteAttribution, target_output
+from heedful.attributions import deeplift
+from heedful.attributions import method as method_module
 from heedful.attributions.deeplift import DeepLift, DeepShap, multipliers
+from heedful.attributions.method import CompleteAttribution, target_output
 from heedful.models.attentive import Attentive, Sparsemax
 from heedful.models.tiny_networks import build_tiny_network
 from heedful.models.transformer import TransformerModel
@@ -22,7 +23,7 @@ from heedful.types import Batch, Model, Trace, UserError
 from tests.attributions.test_gradient import BATCH, TARGET, pooled
 from tests.models.test_attentive import PLANS, batch_for, built
 from tests.networks import FAMILIES, TinyTransformer, batch_of, texts, tiny
-from tests.trials.test_permutation import some_batch
+from tests.small_models import some_batch
 
 DOUBLE = torch.float64
 
@@ -452,7 +453,7 @@ def test_texts_of_pairs_keep_their_segments_in_the_baseline() -> None:
 def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     methods: tuple[DeepLift | DeepShap, ...] = (DeepLift(), DeepShap(stdevs=0.1))
     expected = [method(pooled(), BATCH, TARGET).scores for method in methods]
-    monkeypatch.setattr(_base, "CHUNK_CELLS", 2 * BATCH.mask.shape[1] * 128)
+    monkeypatch.setattr(method_module, "CHUNK_CELLS", 2 * BATCH.mask.shape[1] * 128)
     for method, whole in zip(methods, expected, strict=True):
         assert torch.allclose(method(pooled(), BATCH, TARGET).scores, whole, atol=1e-12)
 

@@ -10,8 +10,8 @@ from captum.attr import InputXGradient as CaptumInputXGradient
 from captum.attr import Saliency
 from torch import Generator, Tensor, nn
 
-from heedful.attributions._base import target_output
 from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
+from heedful.attributions.method import target_output
 from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models.attentive import Additive, Attentive, AttentiveModel, Normalizer, Softmax
 from heedful.models.encoders import BiLSTM, Encoder
@@ -20,7 +20,7 @@ from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.types import Batch, Model, Trace, UserError
 from tests.models.test_attentive import batch_for
 from tests.networks import TinyTransformer, images, texts, tiny
-from tests.trials.test_permutation import some_batch
+from tests.small_models import some_batch
 
 BATCH = some_batch((5, 3, 7))
 
@@ -154,11 +154,6 @@ def test_the_units_of_a_question_have_gradients_too() -> None:
     assert (found[batch.content_mask & (batch.segments == 1)] != 0).all()
 
 
-def test_an_unknown_output_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'score'.*probability, logit"):
-        Gradient(output="score")  # type: ignore[arg-type]
-
-
 def test_a_sure_model_in_float32_still_ranks_its_words() -> None:
     model = pooled().float()
     with torch.no_grad():
@@ -168,14 +163,6 @@ def test_a_sure_model_in_float32_still_ranks_its_words() -> None:
     probability, logit = (Gradient(output=o)(model, BATCH, target).scores for o in ("probability", "logit"))
     assert torch.equal(probability.argsort(1), logit.argsort(1))
     assert (probability[BATCH.content_mask] != 0).all()
-
-
-def test_weights_that_are_frozen_stay_frozen_and_give_the_same_gradients() -> None:
-    model = pooled()
-    expected = Gradient()(model, BATCH, TARGET).scores
-    model.requires_grad_(requires_grad=False)
-    assert torch.allclose(Gradient()(model, BATCH, TARGET).scores, expected, rtol=0, atol=1e-14)
-    assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["bilstm", "bert", "vit"])

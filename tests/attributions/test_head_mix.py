@@ -36,8 +36,9 @@ from heedful.attributions.head_mix import (
     uniform_phi,
 )
 from heedful.attributions.layer_mix import LayerMix
+from heedful.attributions.method import method_name
 from heedful.tasks import MulticlassClassification
-from heedful.types import Batch, Model, UserError, method_name
+from heedful.types import Batch, Model, UserError
 from tests.networks import FAMILIES, TinyTransformer, batch_of, texts, tiny
 from tests.small_models import pooled
 
@@ -301,7 +302,7 @@ def test_numbers_that_make_no_mix_are_refused() -> None:
         HeadMix((0.1, float("nan")), 1, 2)
     with pytest.raises(UserError, match="ranks"):
         StaticAttention(score_type="ranks")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="no layer 2"):
+    with pytest.raises(UserError, match="layer 2"):
         StaticAttention(layer=2)(tiny("bert"), texts(), TARGET)
 
 
@@ -392,7 +393,7 @@ def test_a_file_that_is_no_head_mix_is_refused_in_one_line(tmp_path: Path, damag
 
 
 def test_a_folder_that_does_not_exist_or_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no explainer in .*nowhere"):
+    with pytest.raises(UserError, match=r"no explainer in .*nowhere"):
         HeadMix.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write an explainer to .*file"):

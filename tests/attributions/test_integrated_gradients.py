@@ -13,19 +13,14 @@ from captum.attr import GradientShap as CaptumGradientShap
 from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 from torch import Tensor, nn
 
-from heedful.attributions import _base
-from heedful.attributions._base import baseline_vectors, run_copies, target_output
+from heedful.attributions import method as method_module
 from heedful.attributions.deeplift import DeepLift
-from heedful.attributions.integrated_gradients import (
-    GradientShap,
-    IntegratedGradients,
-    gauss_legendre,
-    integrate_path,
-)
+from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients, gauss_legendre, integrate_path
+from heedful.attributions.method import baseline_vectors, run_copies, target_output
 from heedful.models.attentive import AttentiveModel
 from heedful.models.input_forms import PairInput, QuestionAnswering
 from heedful.tasks import Regression
-from heedful.testing.checks import pad_batch
+from heedful.testing.checks import add_padding
 from heedful.types import Batch, Model, Trace, UserError
 from tests.attributions.test_gradient import BATCH, TARGET, bag, pooled
 from tests.models.test_attentive import batch_for
@@ -366,9 +361,9 @@ def test_chunks_and_padding_change_nothing(
     assert found.scores.dtype == torch.float64
     for size in (1, 4, 1000):
         with monkeypatch.context() as patched:
-            patched.setattr(_base, "CHUNK_CELLS", size * 9 * 128)
+            patched.setattr(method_module, "CHUNK_CELLS", size * 9 * 128)
             chunked = method(model, BATCH, TARGET)
         assert torch.allclose(chunked.scores, found.scores, atol=1e-12)
-    wide = method(model, pad_batch(BATCH, 3), TARGET)
+    wide = method(model, add_padding(BATCH, 3), TARGET)
     assert torch.allclose(wide.scores[:, :9], found.scores, atol=1e-12)
     assert torch.allclose(wide.convergence_delta, found.convergence_delta, atol=1e-12)

@@ -14,8 +14,8 @@ from captum.attr import Lime as CaptumLime
 from sklearn.linear_model import LinearRegression, Ridge
 from torch import Generator, Tensor
 
-from heedful.attributions._base import expand_to_units, feature_index
 from heedful.attributions.lime import Lime, centered_moments, solve_ridge, solve_sum_constrained
+from heedful.attributions.method import expand_to_units, feature_index
 from heedful.attributions.perturbation import logits_keeping
 from heedful.measures.rank_correlation import pearson
 from heedful.models.input_forms import PairInput, SingleInput
@@ -166,10 +166,6 @@ def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
     assert not torch.equal(kept[0, :, :8], kept[1, :, :8])
     assert not torch.equal(kept, Lime(4000, seed=1).coalitions(batch, index))
     assert torch.equal(kept[1:, :, :8], Lime(4000).coalitions(batch.rows(torch.tensor([1])), index[1:, :8]))
-
-
-def test_the_seed_of_a_method_is_zero_unless_another_is_given() -> None:
-    assert Lime() == Lime(seed=0)
 
 
 def test_bad_settings_get_one_plain_line() -> None:

@@ -13,11 +13,12 @@ from captum.attr import Occlusion as CaptumOcclusion
 from torch import Generator, Tensor
 
 from heedful.attributions import perturbation
-from heedful.attributions._base import Baseline, copy_to_units, divide_among_units, expand_to_units, feature_index
 from heedful.attributions.lime import Lime
+from heedful.attributions.method import Baseline, copy_to_units, divide_among_units, expand_to_units, feature_index
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion, baseline_embeddings, logits_keeping
 from heedful.attributions.shapley import KernelShap, Shapley
-from heedful.data.tokenization import UNK, SubwordTokenizer, Words
+from heedful.data.subwords import SubwordTokenizer
+from heedful.data.words import UNK, Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
@@ -340,13 +341,13 @@ def test_a_causal_model_reads_the_unchanged_beginning_once(kind: str, monkeypatc
     model = TransformerModel.wrap(plain).eval()
     assert model.reuses_prefixes
     batch, target = words((3, 4, 5, 6, 7, 8, 6, 7), (6, 7, 8, 6, 8), (9, 3)), torch.tensor([0, 2, 1])
-    tokens, read = [], TransformerModel._run
+    tokens, read = [], TransformerModel.run
 
     def count(*given: object, **named: object) -> object:
         tokens.append(int(given[1].mask.numel()))  # type: ignore[attr-defined]
         return read(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(TransformerModel, "_run", count)
+    monkeypatch.setattr(TransformerModel, "run", count)
     for method in (LeaveOneOut("logit"), Occlusion(2, "pad"), Lime(40, "delete")):
         found = method(model, batch, target).scores
         tokens.clear()

@@ -13,7 +13,7 @@ from captum.attr import ShapleyValues
 from sklearn.linear_model import LinearRegression
 from torch import Generator, Tensor
 
-from heedful.attributions._base import example_seeds, expand_to_units, feature_index, target_output
+from heedful.attributions.method import example_seeds, expand_to_units, feature_index, target_output
 from heedful.attributions.perturbation import logits_keeping
 from heedful.attributions.shapley import (
     KernelShap,
@@ -173,13 +173,13 @@ def test_patches_of_an_image_have_values_too() -> None:
     assert torch.allclose(exact.sum(1), gap, atol=1e-10)
 
 
-def test_too_many_units_and_too_few_samples_are_refused_with_the_remedy() -> None:
+def test_too_many_units_are_refused_with_the_remedy_and_too_few_samples_are_raised_to_two_per_unit() -> None:
     batch = words((1, 2), tuple(range(1, 14)))
     with pytest.raises(UserError, match=r"13 features.*at most 12.*KernelShap"):
         Shapley()(Game(WORTH), batch, torch.zeros(2).long())
-    with pytest.raises(UserError, match="n_samples=26"):
-        KernelShap(25)(Game(WORTH), batch, torch.zeros(2).long())
-    KernelShap(26)(Game(WORTH), batch, torch.zeros(2).long())
+    few, enough = (KernelShap(count)(Game(WORTH), batch, torch.zeros(2).long()) for count in (3, 26))
+    assert torch.equal(few.scores, enough.scores)
+    assert torch.equal(few.mask, enough.mask)
 
 
 def test_weights_of_marginal_gains_are_factorials() -> None:

@@ -12,7 +12,6 @@ import torch
 from scipy import stats
 from torch import Generator, Tensor, nn
 
-from heedful.attributions._base import feature_index
 from heedful.attributions.attention import (
     AttentionXGradient,
     Flow,
@@ -26,16 +25,17 @@ from heedful.attributions.attention import (
 from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
 from heedful.attributions.gradient import InputXGradient
 from heedful.attributions.lime import Lime
+from heedful.attributions.method import feature_index, with_special_tokens
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.papers.disagreement import TRANSFORMER_METHODS
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
-from heedful.trials.agreement import Agreement, check_special_tokens, with_special_tokens
+from heedful.trials.agreement import Agreement, check_special_tokens
 from heedful.types import Attribution, Batch, Method, Model, Trace, UserError
 from tests.games import Game
 from tests.networks import TinyTransformer, texts, tiny
@@ -314,7 +314,7 @@ def test_leaving_one_out_is_refused_with_its_reason_and_other_methods_get_the_op
             NULLS,
             special_tokens=True,
         )
-    with pytest.raises(UserError, match=r"^randomised\(method-leave-one-out\): no scores"):
+    with pytest.raises(UserError, match=r"^randomized\(method-leave-one-out\): no scores"):
         check_special_tokens([RandomizedModel(), RandomizedModel(LeaveOneOut()), RandomizedModel(Rollout())])
     both = (InputXGradient(), RandomizedModel(Rollout()), LeaveOneOut())
     expected = (InputXGradient(special_tokens=True), RandomizedModel(Rollout(special_tokens=True)), LeaveOneOut())

@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from heedful.audits.audit_result import (
-    Answer,
-    Audit,
-    AuditedData,
-    AuditedModel,
-    Decision,
-    FailureExample,
-    Measurement,
-    MethodAudit,
-    Question,
-)
-from heedful.trials._trial import Verdict
+from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, MethodAudit
+from heedful.audits.questions import QUESTIONS
+from heedful.results import Decision, Finding, Statistic, Verdict
 
 YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
 TEXTS = 212
@@ -27,7 +18,7 @@ WORDS = "the plot is thin but the acting makes it a quiet and very moving film"
 SCORES = (0.95, 0.05, 0.05, 0.05, 0.05, 0.95, 0.05, 0.05, 0.05, 0.95, 0.05, 0.05, 0.05, 0.05, 0.05)
 OTHERS = (0.0, 0.05, -0.02, -0.61, 0.1, 0.0, 0.2, 0.31, 0.0, 0.0, 0.15, 0.02, 0.3, 0.9, 0.12)
 LOOKS_RIGHT = "People agree with it more than with any other (.76), but it reaches 18 % of the achievable."
-LIKE_RANDOM = "It is not better than random scores, and a randomised model gives nearly the same heat-map."
+LIKE_RANDOM = "It is not better than random scores, and a randomized model gives nearly the same heat-map."
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ SAMPLES = {
     "rollout": Sample(0.04, 5, 0.007, 0.06, 0.97, 0.52, NAN, HIDE, LIKE_RANDOM),
     "random": Sample(0.0, 0, 0.001, 0.0, 0.01),
     "permuted-attention": Sample(0.01, 0, 0.006, 0.02, 0.02),
-    "randomised": Sample(0.02, 0, 0.2, 0.0, 0.9),
+    "randomized": Sample(0.02, 0, 0.2, 0.0, 0.9),
 }
 SENTENCE = (
     "Show integrated gradients: it reaches 78 % of the achievable faithfulness, as much as any method tried, at 0.21 s "
@@ -71,59 +62,55 @@ CAPTION = (
 )
 
 
-def _measurement(
-    question: Question, measure: str, method: str, value: float, half: float, null: float = math.nan
-) -> Measurement:
+def _statistic(metric: str, method: str, value: float, half: float, null: float = math.nan) -> Statistic:
     p_value = math.nan if math.isnan(null) else 0.001 if value - half > null else 0.4
-    return Measurement(
-        question.value, measure, method, "", value, value - half, value + half, TEXTS, null=null, p_value=p_value
-    )
+    return Statistic(metric, method, "", value, value - half, value + half, TEXTS, null, p_value)
 
 
-def _faithfulness(name: str) -> tuple[Measurement, ...]:
+def _faithfulness(name: str) -> tuple[Statistic, ...]:
     share, rows = SAMPLES[name].share, []
     for place, measure in enumerate(MEASURES):
         for deletion in DELETIONS:
             shift = 0.02 * (place - 1) + (0.03 if deletion == "masked" else -0.01)
-            row = _measurement(Question.FAITHFUL, measure, name, share + shift, 0.05, 0.0)
-            struck = STRUCK if (measure, deletion) == ("flip", "masked") else ""
-            rows.append(replace(row, subset=deletion, struck=struck))
+            rows.append(replace(_statistic(measure, name, share + shift, 0.05, 0.0), subset=deletion))
     return tuple(rows)
 
 
-def _answers(name: str) -> tuple[Answer, ...]:
+def _answers(name: str) -> tuple[Finding, ...]:
     sample = SAMPLES[name]
     agreement = 0.75 * sample.share
 
-    def answer(verdict: Verdict, reason: str, *rows: Measurement) -> Answer:
-        row, needed = rows[0], 740 if verdict is OPEN else None
-        question, bounds = Question(row.question), (row.value, row.low, row.high)
-        return Answer(question, name, verdict, *bounds, TEXTS, row.null, reason, needed, rows)
+    def answer(question: str, verdict: Verdict, reason: str, *rows: Statistic) -> Finding:
+        return Finding(verdict, name, rows, reason, question, 740 if verdict is OPEN else None)
 
-    def row(question: Question, measure: str, value: float, half: float, null: float = math.nan) -> Measurement:
-        return _measurement(question, measure, name, value, half, null)
+    def row(metric: str, value: float, half: float, null: float = math.nan) -> Statistic:
+        return _statistic(metric, name, value, half, null)
 
-    share = row(Question.FAITHFUL, "all measures", sample.share, 0.05, 0.0)
+    share = row("share of the achievable", sample.share, 0.05, 0.0)
     faithful, reached = YES if sample.share > 0.1 else NO, f"reaches {100 * sample.share:.0f} % of the achievable"
-    change = row(Question.MODEL, "change", sample.change, 0.06, 0.0)
+    change, moved = row("change", sample.change, 0.06, 0.0), f"Changes by {sample.change:.2f} on a randomized model."
     depends = OPEN if name == "gradient-norm" else YES if sample.change > 0.3 else NO
-    stability = row(Question.STABLE, "rank correlation", sample.stability, 0.03)
-    stable = YES if sample.stability > 0.6 else NO
-    mean = row(Question.AGREES, "mean rank correlation", agreement, 0.04)
-    auc = row(Question.PLAUSIBLE, "AUC", sample.plausibility, 0.06, 0.5)
+    stability, kept = row("rank correlation", sample.stability, 0.03), f"Rank correlation {sample.stability:.2f}."
+    mean, agreed = row("mean rank correlation", agreement, 0.04), f"Mean rank correlation {agreement:.2f}."
+    auc, marked = row("AUC", sample.plausibility, 0.06, 0.5), f"AUC {sample.plausibility:.2f} where the model is right."
     plausible = NO if not sample.tier else OPEN if sample.plausibility < 0.6 else YES
-    complete = Answer(Question.COMPLETE, name, None, reason="It does not claim that its scores add up.")
+    complete = answer("complete", Verdict.NOT_TESTED, "It does not claim that its scores add up.")
     if not math.isnan(sample.error):
-        error = row(Question.COMPLETE, "error", sample.error, sample.error / 2)
-        complete = answer(YES, f"The scores miss {100 * sample.error:.2g} % of what they explain.", error)
-    return (
-        replace(answer(faithful, reached, share), measurements=_faithfulness(name)),
-        answer(depends, f"Changes by {sample.change:.2f} when the model is randomised.", change),
-        answer(stable, f"Rank correlation {sample.stability:.2f} under changes of the text.", stability),
+        missed = f"The scores miss {100 * sample.error:.2g} % of what they explain."
+        complete = answer("complete", YES, missed, row("error", sample.error, sample.error / 2))
+    answers = (
+        answer("faithful", faithful, reached, share, *_faithfulness(name)),
+        answer("model-dependent", depends, moved, change),
+        answer("stable", YES if sample.stability > 0.6 else NO, kept, stability),
         complete,
-        answer(YES if agreement > 0.3 else NO, f"Mean rank correlation {agreement:.2f} with the others.", mean),
-        answer(plausible, f"AUC {sample.plausibility:.2f} where the model is right.", auc),
-        Answer(Question.TEACHES, name, None, reason="Nothing may be trained in this audit."),
+        answer("agrees", YES if agreement > 0.3 else NO, agreed, mean),
+        answer("plausible", plausible, marked, auc),
+        answer("teaches", Verdict.NOT_TESTED, "Nothing may be trained in this audit."),
+    )
+    by_name = {finding.question: finding for finding in answers}
+    # A question without numbers here is one that this audit did not ask.
+    return tuple(
+        by_name.get(question.name, answer(question.name, Verdict.NOT_TESTED, "Not asked.")) for question in QUESTIONS
     )
 
 
@@ -150,20 +137,14 @@ def _method(name: str) -> MethodAudit:
         sample.seconds,
         sample.decision,
         sample.reason,
-        ("comprehensiveness",) if name == "leave-one-out" else (),
+        ("comprehensiveness (removed)",) if name == "leave-one-out" else (),
         sample_failure() if sample.decision in (MISLEADING, HIDE) else None,
     )
 
 
-def _attention() -> tuple[Measurement, ...]:
-    def found(measure: str, value: float, half: float) -> Measurement:
-        return replace(_measurement(Question.AGREES, measure, "attention", value, half), question="attention")
-
-    return (
-        found("change of the output when attention is permuted (median of 10 permutations)", 0.012, 0.003),
-        found("share of attention on special tokens", 0.72, 0.02),
-        found("distance of the most different attention with the same output, as a share of the largest", 0.61, 0.04),
-    )
+def _attention() -> tuple[Statistic, ...]:
+    numbers = {"median_change": (0.012, 0.003), "special_share": (0.72, 0.02), "adversary_share": (0.61, 0.04)}
+    return tuple(_statistic(metric, "attention", *number) for metric, number in numbers.items())
 
 
 def sample_audit() -> Audit:
@@ -171,7 +152,7 @@ def sample_audit() -> Audit:
     methods = tuple(map(_method, SAMPLES))
     names = [each.name for each in methods if not each.control]
     pairs = tuple(
-        replace(_measurement(Question.AGREES, "rank correlation", one, value, 0.04), subset=other)
+        replace(_statistic("rank correlation", one, value, 0.04), subset=other)
         for place, one in enumerate(names)
         for other in names[place + 1 :]
         for value in [round(SAMPLES[one].share * SAMPLES[other].share, 3)]
@@ -201,7 +182,6 @@ def sample_audit() -> Audit:
         ),
         methods=methods,
         attention=_attention(),
-        measurements=tuple(row for each in methods for answer in each.answers for row in answer.measurements),
         pairs=pairs,
         struck={"flip (masked)": STRUCK},
         untested={

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pandas as pd
 import pytest
 from scipy import stats
 
-from heedful.attributions.controls import RandomizedModel
-from heedful.audits.analysis import _agreement, _correlations, answer_sentence, caption, class_counts, with_other_seed
-from heedful.audits.audit_result import Decision
-from heedful.catalogue import METHODS
+from heedful.audits.analysis import class_counts
+from heedful.audits.decisions import answer_sentence, caption
+from heedful.audits.evidence import rank_correlations
+from heedful.audits.questions import AGREES
+from heedful.audits.work_list import FinishedWork
+from heedful.results import Decision
 from tests.audits.sample_audit import sample_audit
 
 Scores = Mapping[str, tuple[list[int], list[float]]]
@@ -39,43 +43,30 @@ def test_correlations_are_those_of_scipy_on_the_words_that_both_have() -> None:
             "d": ([0, 1], [1.0, 2.0]),
         }
     )
-    found = _correlations(first, second)
+    found = rank_correlations(first, second)
     assert {*found.index} == {"a", "b"}
     assert found["a"] == pytest.approx(stats.spearmanr([0.1, 0.9, 0.3], [0.5, 0.4, 0.2]).statistic)
     assert found["b"] == pytest.approx(-1.0)
-    back = _correlations(second, first)
+    back = rank_correlations(second, first)
     assert back["a"] == pytest.approx(found["a"])
 
 
 def test_correlations_that_are_not_defined_are_not_a_number() -> None:
     first = table({"a": ([0, 1, 2], [1.0, 1.0, 1.0]), "b": ([0, 1], [1.0, 2.0]), "c": ([0], [1.0])})
     second = table({"a": ([0, 1, 2], [1.0, 2.0, 3.0]), "b": ([2, 3], [1.0, 2.0]), "c": ([0], [1.0])})
-    assert [math.isnan(value) for value in _correlations(first, second)] == [True, True, True]
-    assert not len(_correlations(first, pd.DataFrame()))
-    assert not len(_correlations(first, table({"z": ([0, 1], [1.0, 2.0])})))
+    assert [math.isnan(value) for value in rank_correlations(first, second)] == [True, True, True]
+    assert not len(rank_correlations(first, pd.DataFrame()))
+    assert not len(rank_correlations(first, table({"z": ([0, 1], [1.0, 2.0])})))
 
 
 def test_every_two_methods_are_compared_once() -> None:
     one, other = table({"a": ([0, 1, 2], [1.0, 2.0, 3.0])}), table({"a": ([0, 1, 2], [3.0, 2.0, 1.0])})
-    found = _agreement({"z": one, "a": other, "m": one})
-    assert {pair: values.tolist() for pair, values in found.items()} == {
+    correlations = AGREES.read(cast(FinishedWork, SimpleNamespace(scores={"z": one, "a": other, "m": one})))
+    assert {pair: values.tolist() for pair, values in correlations.items()} == {
         ("a", "m"): pytest.approx([-1.0]),
         ("a", "z"): pytest.approx([-1.0]),
         ("m", "z"): pytest.approx([1.0]),
     }
-
-
-def test_a_method_that_draws_gets_another_seed_and_no_other_changes() -> None:
-    drawn = set()
-    for name, make in METHODS.items():
-        method = make()
-        has_seed = is_dataclass(method) and any(each.name == "seed" for each in fields(method))
-        if has_seed and not isinstance(method, RandomizedModel):
-            drawn.add(name)
-            assert with_other_seed(method) != method
-        else:
-            assert with_other_seed(method) == method
-    assert {"lime", "kernel-shap", "random"} <= drawn
 
 
 def test_texts_are_counted_by_predicted_class() -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from heedful.audits.audit_result import Audit, Question
+from heedful.audits.audit_result import Audit
+from heedful.audits.audit_tables import download_files
+from heedful.audits.questions import QUESTIONS
+from heedful.results import Verdict
 from heedful.types import UserError
 from tests.audits.sample_audit import SAMPLES, sample_audit
 
@@ -24,10 +27,10 @@ def test_an_audit_is_equal_after_its_way_through_json() -> None:
     assert "NaN" not in undefined.to_json()
 
 
-def test_an_undefined_number_comes_back_as_nan_and_an_absent_verdict_as_none() -> None:
-    answer = Audit.from_json(AUDIT.to_json()).method("lime").answer(Question.COMPLETE)
-    assert math.isnan(answer.value)
-    assert answer.verdict is None
+def test_an_undefined_number_comes_back_as_nan_and_a_question_that_was_not_asked_as_such() -> None:
+    answer = Audit.from_json(AUDIT.to_json()).method("lime").answer("complete")
+    assert math.isnan(answer.statistic.value)
+    assert answer.verdict is Verdict.NOT_TESTED
     assert answer.texts_needed is None
 
 
@@ -47,7 +50,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> str:
         "[" * 100_000,
         AUDIT.to_json().replace("571.0", "NaN"),
         changed(lambda content: content.pop("schema")),
-        changed(lambda content: content.update(schema=2)),
+        changed(lambda content: content.update(schema=1)),
         changed(lambda content: content.pop("sentence")),
         changed(lambda content: content.update(extra=1)),
         changed(lambda content: content.update(look="2")),
@@ -74,18 +77,29 @@ def test_the_frame_has_one_row_per_method_with_the_numbers_of_its_answers() -> N
     assert frame["method"].tolist() == list(SAMPLES)
     for name, sample in SAMPLES.items():
         row = rows[name]
-        columns = ["faithfulness", "faithfulness_low", "tier", "change_under_randomised_model", "stability"]
+        columns = ["faithfulness", "faithfulness_low", "tier", "change_under_randomized_model", "stability"]
         expected = [sample.share, sample.share - 0.05, sample.tier, sample.change, sample.stability]
         assert [row[column] for column in columns] == pytest.approx(expected)
         assert row["decision"] == ("" if sample.decision is None else sample.decision.value)
-    verdicts = [rows["lime"][question.value] for question in Question]
-    assert verdicts == ["supported", "supported", "not supported", "not tested", "supported", "supported", "not tested"]
+    assert {question.name for question in QUESTIONS} <= {*frame.columns}
+    verdicts = [rows["lime"][name] for name in ("faithful", "model-dependent", "stable", "complete", "plausible")]
+    assert verdicts == ["supported", "supported", "not supported", "not tested", "supported"]
     assert rows["gradient-norm"]["model-dependent"] == "undecided"
 
 
 def test_every_measurement_is_in_the_tidy_table_once() -> None:
     frame = AUDIT.measurements_frame()
-    rows = {(row.question, row.measure, row.method, row.subset) for row in frame.itertuples()}
-    assert len(rows) == len(frame) == len({*AUDIT.measurements, *AUDIT.attention, *AUDIT.pairs})
+    evidence = sum(len(answer.evidence) for each in AUDIT.methods for answer in each.answers)
+    rows = {(row.question, row.metric, row.method, row.subset) for row in frame.itertuples()}
+    assert len(rows) == len(frame) == evidence + len({*AUDIT.attention, *AUDIT.pairs})
     struck = frame[frame["struck"] != ""]
-    assert {*zip(struck["measure"], struck["subset"], strict=True)} == {("flip", "masked")}
+    assert {*zip(struck["metric"], struck["subset"], strict=True)} == {("flip", "masked")}
+
+
+def test_a_measurement_without_a_number_of_texts_is_a_missing_value() -> None:
+    row = replace(AUDIT.attention[0], n=math.nan)
+    audit = Audit.from_json(replace(AUDIT, attention=(row,)).to_json())
+    counts = audit.measurements_frame()["n"]
+    assert counts.isna().sum() == 1
+    assert counts.dropna().unique().tolist() == [212]
+    assert download_files(audit)["measurements.parquet"]

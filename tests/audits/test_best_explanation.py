@@ -10,16 +10,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import Baseline, feature_index
+from heedful.attributions.method import Baseline, feature_index
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.audits.best_explanation import (
-    MAX_PASSES,
-    BestErasure,
-    WordErasure,
-    erase_words,
-    search_best_erasure,
-)
-from heedful.measures.erasure import AOPC_FRACTIONS
+from heedful.audits.best_explanation import MAX_PASSES, BestErasure, search_best_erasure, word_erasure
+from heedful.measures.erasure import AOPC_FRACTIONS, ErasureOutputs, bin_counts
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.tasks import BinaryClassification, MulticlassClassification
@@ -64,6 +58,12 @@ def predicted(model: Model, batch: Batch) -> Tensor:
         return model(batch).logits.argmax(1)
 
 
+def erase(
+    model: Model, batch: Batch, target: Tensor, scores: Tensor, deletion: Baseline, seed: int = 0
+) -> ErasureOutputs:
+    return word_erasure(deletion, seed)(model, batch, target, scores.unsqueeze(0))
+
+
 def distinct_scores(batch: Batch, seed: int = 0) -> Tensor:
     return torch.rand(len(batch), batch.mask.shape[1], generator=Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -100,7 +100,7 @@ def written_out(
 def test_erasure_is_that_of_texts_written_out_one_by_one(deletion: Baseline) -> None:
     batch, model = texts(7, 3, 12, 1, 8, 9, 5, 6), sharp(2)
     target, scores = predicted(model, batch), distinct_scores(batch)
-    found = erase_words(model, batch, target, scores, deletion)
+    found = erase(model, batch, target, scores, deletion)
     for row in range(len(batch)):
         values = [float(each[row]) for each in (found.comprehensiveness, found.sufficiency, found.flip)]
         assert values == pytest.approx(written_out(model, batch, target, scores, deletion, row), abs=1e-9)
@@ -114,11 +114,11 @@ def test_words_of_several_tokens_and_special_tokens_are_erased_as_they_are_read(
     batch = replace(batch, unk_id=1, mask_id=3, segments=(batch.words > 2).long())
     target, scores = predicted(model, batch), distinct_scores(batch)
     for deletion in ("delete", "mask"):
-        found = erase_words(model, batch, target, scores, deletion)
+        found = erase(model, batch, target, scores, deletion)
         for row in range(len(batch)):
             values = [float(each[row]) for each in (found.comprehensiveness, found.sufficiency, found.flip)]
             assert values == pytest.approx(written_out(model, batch, target, scores, deletion, row), abs=1e-9)
-    assert found.counts.tolist()[0] == [1, 1, 1, 1, 3]
+    assert bin_counts(found.mask.sum(1)).tolist()[0] == [1, 1, 1, 1, 3]
 
 
 def test_erasure_by_hand() -> None:
@@ -129,13 +129,13 @@ def test_erasure_by_hand() -> None:
     def sigmoid(value: float) -> float:
         return 1 / (1 + math.exp(-value))
 
-    right = erase_words(model, batch, target, torch.tensor([[4.0, 2, 1, -1, -3]]), "pad")
+    right = erase(model, batch, target, torch.tensor([[4.0, 2, 1, -1, -3]]), "pad")
     # 1, 1, 1, 1 and 3 of five words: without them -1 and -4 are left, alone they are 4 and 7.
     drop = sigmoid(3) - (4 * sigmoid(-1) + sigmoid(-4)) / 5
     assert right.comprehensiveness.tolist() == pytest.approx([drop])
     assert right.sufficiency.tolist() == pytest.approx([sigmoid(3) - (4 * sigmoid(4) + sigmoid(7)) / 5])
     assert right.flip.tolist() == pytest.approx([0.2])
-    wrong = erase_words(model, batch, target, -torch.tensor([[4.0, 2, 1, -1, -3]]), "pad")
+    wrong = erase(model, batch, target, -torch.tensor([[4.0, 2, 1, -1, -3]]), "pad")
     assert wrong.flip.tolist() == [1.0]
     assert wrong.comprehensiveness.item() < 0
     assert right.full_output.tolist() == pytest.approx([sigmoid(3)])
@@ -144,7 +144,7 @@ def test_erasure_by_hand() -> None:
 def test_a_number_has_no_decision_that_could_be_another() -> None:
     model, batch = Game(torch.arange(9.0)), words((1, 2, 3), (4, 5))
     target, scores = torch.zeros(2).long(), torch.tensor([[3.0, 2, 1], [1, 2, 0]])
-    found = erase_words(model, batch, target, scores, "pad")
+    found = erase(model, batch, target, scores, "pad")
     assert found.flip.isnan().all()
     # (3 - 0) and (5 - 4) ...: the highest word of each bin of three words is 1, of two 5.
     assert found.comprehensiveness.tolist() == pytest.approx([(4 * 1 + 3) / 5, 5])
@@ -157,11 +157,11 @@ def test_a_number_has_no_decision_that_could_be_another() -> None:
 def test_ties_are_broken_by_the_text_and_not_by_the_place_of_a_word() -> None:
     model, batch = sharp(), texts(9, 9, 9)
     target, tied = predicted(model, batch), torch.zeros(3, 9)
-    first, again, other = (erase_words(model, batch, target, tied, "delete", seed) for seed in (0, 0, 1))
-    assert torch.equal(first.removed_outputs, again.removed_outputs)
-    assert not torch.equal(first.removed_outputs, other.removed_outputs)
-    ordered = erase_words(model, batch, target, -torch.arange(9.0).expand(3, 9), "delete")
-    assert not torch.equal(first.removed_outputs, ordered.removed_outputs)
+    first, again, other = (erase(model, batch, target, tied, "delete", seed) for seed in (0, 0, 1))
+    assert torch.equal(first.comprehensiveness_outputs, again.comprehensiveness_outputs)
+    assert not torch.equal(first.comprehensiveness_outputs, other.comprehensiveness_outputs)
+    ordered = erase(model, batch, target, -torch.arange(9.0).expand(3, 9), "delete")
+    assert not torch.equal(first.comprehensiveness_outputs, ordered.comprehensiveness_outputs)
 
 
 # The search
@@ -223,7 +223,7 @@ def test_the_search_is_never_worse_than_a_greedy_one() -> None:
     for seed in (0, 1):
         model, batch = sharp(seed), texts(4, 9, seed=seed)
         target = predicted(model, batch)
-        full = erase_words(model, batch, target, distinct_scores(batch), "delete").full_output
+        full = erase(model, batch, target, distinct_scores(batch), "delete").full_output
         one, two = (values_of(search_best_erasure(model, batch, target, "delete", beam=beam)) for beam in (1, 2))
         for row in range(len(batch)):
             drop = float(full[row]) - greedy(model, batch, target, row, removes=True)
@@ -248,7 +248,7 @@ def test_the_best_explanation_of_a_sum_is_its_weights() -> None:
     target = torch.zeros(2).long()
     found = search_best_erasure(model, batch, target, "pad")
     scores = torch.stack((weights[1:11], torch.tensor([0.5, -3, 5, 0, 0, 0, 0, 0, 0, 0])))
-    own = erase_words(model, batch, target, scores, "pad")
+    own = erase(model, batch, target, scores, "pad")
     torch.testing.assert_close(found.comprehensiveness, own.comprehensiveness)
     torch.testing.assert_close(found.sufficiency, own.sufficiency)
     assert found.order == ((0, 5, 2, 6, 7), (2, 0))
@@ -290,7 +290,7 @@ def test_a_text_without_words_loses_nothing() -> None:
     target = predicted(model, batch)
     for found in (
         search_best_erasure(model, batch, target, "delete"),
-        erase_words(model, batch, target, torch.zeros(2, 2), "delete"),
+        erase(model, batch, target, torch.zeros(2, 2), "delete"),
     ):
         assert [float(each[1]) for each in (found.comprehensiveness, found.sufficiency, found.flip)] == [0, 0, 1]
 
@@ -303,10 +303,10 @@ def test_the_company_and_the_order_of_texts_change_nothing(kind: str) -> None:
     model, batch = (sharp(), texts(9, 4, 13, 6)) if kind == "bilstm" else (tiny("bert"), texts(8, 4, 11, 6))
     target, scores = predicted(model, batch), distinct_scores(batch)
 
-    def found(rows: list[int]) -> tuple[list[WordErasure | BestErasure], tuple[tuple[int, ...], ...]]:
+    def found(rows: list[int]) -> tuple[list[ErasureOutputs | BestErasure], tuple[tuple[int, ...], ...]]:
         part, own, ranked = batch.rows(torch.tensor(rows)), target[rows], scores[rows]
         search = search_best_erasure(model, part, own, "delete")
-        return [erase_words(model, part, own, ranked[:, : part.mask.shape[1]], "delete"), search], search.order
+        return [erase(model, part, own, ranked[:, : part.mask.shape[1]], "delete"), search], search.order
 
     together, orders = found([0, 1, 2, 3])
     turned, turned_orders = found([2, 3, 1, 0])

@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 import torch
 
-from heedful.attributions._base import Baseline
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random, randomize_weights
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
+from heedful.attributions.method import Baseline
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap
 from heedful.audits import evidence
-from heedful.audits.best_explanation import erase_words, search_best_erasure
+from heedful.audits.best_explanation import search_best_erasure, word_erasure
 from heedful.audits.evidence import (
     MAX_EDIT_CHANGE,
     MIN_WORDS,
@@ -36,8 +36,9 @@ from heedful.audits.evidence import (
     stratify,
     text_edits,
 )
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.explainer import Explainer, load, word_scores
+from heedful.measures.erasure import bin_counts
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.trials.adversarial_attention import AdversarialAttention
@@ -238,11 +239,11 @@ def test_scores_of_words_are_those_of_an_explanation_of_the_text_alone(
     assert several_tokens > 5
 
 
-def test_a_randomised_copy_is_explained_for_the_class_that_the_model_predicts(
+def test_a_randomized_copy_is_explained_for_the_class_that_the_model_predicts(
     explainer: Explainer, sample: TextSample, workspace: Workspace
 ) -> None:
     before = [weight.clone() for weight in explainer.model.parameters()]
-    found = workspace.get(BlockAttributions(sample, IG, 1, randomised=7)).table
+    found = workspace.get(BlockAttributions(sample, IG, 1, randomized=7)).table
     own = workspace.get(BlockAttributions(sample, IG, 1)).table
     assert found["predicted"].tolist() == own["predicted"].tolist()
     assert found["scores"].tolist() != own["scores"].tolist()
@@ -281,14 +282,16 @@ def test_erasure_and_search_of_a_block_are_those_of_its_texts(
         own, best = (table[table["deletion"] == way].set_index("uid") for table in (erased, searched))
         for uid in own.index[:4]:
             batch, target = batch_of(explainer, [uid]), torch.tensor([scores["predicted"][uid]])
-            one = erase_words(explainer.model, batch, target, torch.tensor([[*scores["word_scores"][uid]]]), way)
+            ranking = torch.tensor([[[*scores["word_scores"][uid]]]])
+            one = word_erasure(way)(explainer.model, batch, target, ranking)
+            counts = bin_counts(one.mask.sum(1))[0].tolist()
             most = search_best_erasure(explainer.model, batch, target, way)
             for measure in ("comprehensiveness", "sufficiency", "flip"):
                 assert own[measure][uid] == pytest.approx(float(getattr(one, measure)), abs=1e-5)
                 assert best[measure][uid] == pytest.approx(float(getattr(most, measure)), abs=1e-5)
-            assert list(own["counts"][uid]) == one.counts[0].tolist()
+            assert list(own["counts"][uid]) == counts
             ranked = sorted(range(len(scores["word_scores"][uid])), key=lambda word: -scores["word_scores"][uid][word])
-            assert list(own["order"][uid]) == ranked[: max(one.counts[0].tolist())]
+            assert list(own["order"][uid]) == ranked[: max(counts)]
             assert own["full"][uid] == pytest.approx(float(one.full_output), abs=1e-5)
         assert (best["comprehensiveness"] >= own["comprehensiveness"] - 1e-5).all()
 
@@ -327,7 +330,7 @@ def recipes(sample: TextSample) -> list[Recipe]:
         *(BlockErasure(each, ("delete", "unk")) for each in original),
         BlockSearch(sample, 1, ("delete",)),
         BlockAttributions(sample, RawAttention(), 1, "edited"),
-        BlockAttributions(sample, RawAttention(), 1, randomised=0),
+        BlockAttributions(sample, RawAttention(), 1, randomized=0),
         BlockAttention(sample, 1),
     ]
 

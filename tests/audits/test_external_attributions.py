@@ -20,17 +20,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from heedful.audits.external_attributions import (
-    Exclusion,
-    ExternalAttributions,
-    align_scores,
-    external_methods,
-    read_external,
-    read_score_records,
-)
-from heedful.data.evaluation_table import EvaluationTable, detect_columns
+from heedful.attributions.method import method_name
+from heedful.audits.external_attributions import ExternalAttributions, external_methods, read_external
+from heedful.audits.score_alignment import Exclusion, align_scores
+from heedful.audits.score_files import read_score_records
+from heedful.data import EvaluationTable, detect_columns
 from heedful.store.recipe import canonical_json
-from heedful.types import Batch, Example, UserError, method_name
+from heedful.types import Batch, Example, UserError
 from tests.claimed_arrays import claiming
 
 OUTPUTS = ("negative", "positive")
@@ -501,11 +497,11 @@ BAD: Mapping[str, tuple[Callable[[Path], Path], str]] = {
     "pickled tokens": (saved(tokens=np.array([["a"], ["b", "c"]], dtype=object), scores=[[1.0], [2.0]]), "not an .npz"),
     "npz without scores": (saved(tokens=[["a"]]), "no scores"),
     "npz of other lengths": (saved(tokens=[["a", "b"]], scores=[[1.0, 2.0], [3.0, 4.0]]), "1 texts, but scores of 2"),
-    "empty": (content("a.json", ""), "no row of scores"),
+    "empty": (content("a.json", ""), "no scores"),
     "empty list": (content("a.json", []), "has no scores"),
-    "a number": (content("a.json", 5), "no row of scores"),
-    "a list of words": (content("a.json", ["a"]), "no row of scores"),
-    "deep lists": (content("a.json", [[[[[[[]]]]]]]), "no row of scores"),
+    "a number": (content("a.json", 5), "no scores"),
+    "a list of words": (content("a.json", ["a"]), "no scores"),
+    "deep lists": (content("a.json", [[[[[[[]]]]]]]), "no scores"),
     "no scores": (content("a.json", [{"uid": "t0"}]), "no scores; the columns are"),
     "scores of words": (content("a.json", [{"uid": "t0", "scores": ["x"]}]), "give a list of numbers"),
     "scores that are no list": (content("a.json", [{"uid": "t0", "scores": 3}]), "give a list of numbers"),
@@ -524,14 +520,14 @@ BAD: Mapping[str, tuple[Callable[[Path], Path], str]] = {
         content("a.json", [{"uid": "t0", "scores": [1, 2, 3], "method": f"m{n}"} for n in range(60)]),
         "more than 50 methods",
     ),
-    "unknown target": (content("a.json", [{"uid": "t0", "scores": [1, 2, 3], "target": "cat"}]), "target 'cat' is no"),
+    "unknown target": (content("a.json", [{"uid": "t0", "scores": [1, 2, 3], "target": "cat"}]), "'cat'"),
     "target of a list": (content("a.json", [{"uid": "t0", "scores": [1, 2, 3], "target": [1]}]), "the target is [1]"),
     "nothing matches": (content("a.json", [{"uid": "zz", "scores": [1]}]), "0 of 1 texts"),
     "shap of other lengths": (content("a.json", {"values": [1], "data": ["a", "b"]}), "lists of the same length"),
     "shap of a number": (content("a.json", {"values": [3], "data": [["a"]]}), "the values are 3"),
-    "shap with ragged outputs": (content("a.json", {"values": [[1, 2], [1]], "data": ["a", "b"]}), "fewer outputs"),
+    "shap with ragged outputs": (content("a.json", {"values": [[1, 2], [1]], "data": ["a", "b"]}), "text 1"),
     "inseq of nothing": (content("a.json", {"sequence_attributions": 5}), "sequence_attributions is 5"),
-    "inseq of numbers": (content("a.json", {"sequence_attributions": [5]}), "no attribution of a sequence"),
+    "inseq of numbers": (content("a.json", {"sequence_attributions": [5]}), "text 1: 5"),
     "inseq without scores": (content("a.json", {"sequence_attributions": [{}]}), "neither source_attributions"),
     "inseq array of objects": (content("a.json", inseq_array(dtype="object")), "has the type 'object'"),
     "inseq array, other shape": (content("a.json", inseq_array(shape=[10**3, 10**3])), "bytes instead of"),

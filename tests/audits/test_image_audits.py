@@ -16,18 +16,19 @@ from transformers import PreTrainedModel
 import heedful
 from heedful.attributions import LeaveOneOut, Lime, RawAttention
 from heedful.audits.analysis import image_pixels
-from heedful.audits.audit_result import Audit, Question
+from heedful.audits.audit_result import Audit
 from heedful.audits.schedule import AuditOptions
 from heedful.data.images import Digits
-from heedful.data.tokenization import Patches, PatchTokenizer
-from heedful.models.small_transformers import SmallViT
+from heedful.data.patches import Patches, PatchTokenizer
+from heedful.models.small_transformers import SmallViT, build_network
 from heedful.models.tiny_networks import tiny_config
-from heedful.models.transformer import TransformerModel, build_network
+from heedful.models.transformer import TransformerModel
 from heedful.report.charts import png_base64, png_pixels
-from heedful.report.explorer import decode_head_maps
+from heedful.report.text_table import decode_head_maps
+from heedful.results import Verdict
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
-from heedful.types import REFUSED, Example, UserError
+from heedful.types import Example, UserError
 
 TEXTS = 2
 METHODS = (RawAttention(), LeaveOneOut(), Lime(n_samples=20))
@@ -53,13 +54,13 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, Path]:
 def test_stability_rests_on_other_seeds_where_there_is_no_edit(audited: tuple[Audit, Path]) -> None:
     result, _ = audited
     assert (result.data.noun, result.data.texts) == ("images", TEXTS)
-    stable = {each.name: each.answer(Question.STABLE) for each in result.methods}
-    asked = {name for name, answer in stable.items() if answer.verdict is not None}
+    stable = {each.name: each.answer("stable") for each in result.methods}
+    asked = {name for name, answer in stable.items() if answer.verdict is not Verdict.NOT_TESTED}
     assert asked == {name for name in stable if name.startswith(("lime", "random", "permuted"))}
     assert all(answer.reason for answer in stable.values())
-    assert {each.answer(Question.FAITHFUL).n for each in result.methods} == {TEXTS}
-    assert all(each.answer(Question.MODEL).verdict is not None for each in result.methods)
-    ways = {row.subset for row in result.measurements if row.question == Question.FAITHFUL.value}
+    assert {each.answer("faithful").statistic.n for each in result.methods} == {TEXTS}
+    assert all(each.answer("model-dependent").verdict is not Verdict.NOT_TESTED for each in result.methods)
+    ways = {row.subset for row in result.statistics("faithful")} - {""}
     assert ways == {"pad", "zero"}
 
 
@@ -159,8 +160,9 @@ def test_a_convolutional_network_is_audited_by_its_outputs_and_pixels(tmp_path: 
         tmp_path / "resnet", Digits(), workspace=Workspace(tmp_path / "work"), options=options, out=tmp_path / "out"
     )
     assert {each.name for each in result.methods} == {"leave-one-out", "input-x-gradient", "random"}
-    assert {each.answer(Question.FAITHFUL).n for each in result.methods} == {TEXTS}
-    ways = {row.subset for row in result.measurements if row.question == Question.FAITHFUL.value}
+    assert {each.answer("faithful").statistic.n for each in result.methods} == {TEXTS}
+    ways = {row.subset for row in result.statistics("faithful")} - {""}
     assert ways == {"pad"}  # a patch of zeros is a patch without embedding
-    refused = {name for name, why in result.untested.items() if why.startswith(REFUSED)}
+    refusal = heedful.load(tmp_path / "resnet").model.attention_refusal or ""
+    refused = {name for name, why in result.untested.items() if refusal in why}
     assert refused == {"raw-attention", "permuted-attention", "attention", "attention is necessary"}

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.planted_audits import MODELS, audit_planted
-from heedful.audits.analysis import CONTROL_METHODS
-from heedful.audits.audit_result import Audit, Decision, Question
-from heedful.trials._trial import Verdict
+from heedful.audits.audit_result import Audit
+from heedful.audits.work_list import CONTROL_METHODS
+from heedful.results import Decision, Verdict
 
 pytestmark = pytest.mark.slow
 SEED, TEXTS = 2, 28
@@ -22,7 +22,7 @@ def planted_audit(name: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> 
     """The audit of a few methods of a planted model, of which the right ones may be shown and the others not."""
     planted = replace(MODELS[name](SEED), right=right, wrong=wrong, other=(), noisy=())
     (result,) = audit_planted(planted, SEED, (TEXTS,))
-    verdicts = {each.name: each.answer(Question.FAITHFUL).verdict for each in result.methods}
+    verdicts = {each.name: each.answer("faithful").verdict for each in result.methods}
     assert verdicts.keys() == {*right, *wrong, *CONTROL_METHODS}
     assert {method for method, verdict in verdicts.items() if verdict is Verdict.SUPPORTED} == {*right}
     assert {*result.recommended} == {*right}
@@ -31,22 +31,22 @@ def planted_audit(name: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> 
 
 def test_ignored_attention_that_points_at_what_people_marked_is_not_shown() -> None:
     attention = planted_audit("decorative", ("leave-one-out",), ("raw-attention",)).method("raw-attention")
-    assert attention.answer(Question.PLAUSIBLE).verdict is Verdict.SUPPORTED
+    assert attention.answer("plausible").verdict is Verdict.SUPPORTED
     assert attention.decision is not Decision.SHOW
 
 
 def test_a_method_that_finds_the_shortcut_of_a_transformer_is_supported() -> None:
     result = planted_audit("shortcut", ("leave-one-out",), ())
-    assert result.method("leave-one-out").answer(Question.PLAUSIBLE).value > 0.95
+    assert result.method("leave-one-out").answer("plausible").statistic.value > 0.95
 
 
 def test_every_measure_is_struck_where_no_word_matters() -> None:
     result = planted_audit("constant", (), ("leave-one-out",))
     assert len(result.struck) == 6
-    assert {each.answer(Question.FAITHFUL).verdict for each in result.methods} == {None}
+    assert {each.answer("faithful").verdict for each in result.methods} == {Verdict.NOT_TESTED}
 
 
 def test_leave_one_out_is_not_faithful_where_it_knows_its_own_deletions_only() -> None:
-    rows = planted_audit("chaotic", (), ("leave-one-out",)).measurements
-    own = {(row.measure, row.subset): row.low for row in rows if row.method == "leave-one-out"}
+    rows = planted_audit("chaotic", (), ("leave-one-out",)).statistics("faithful")
+    own = {(row.metric, row.subset): row.low for row in rows if row.method == "leave-one-out"}
     assert own["comprehensiveness", "delete"] > 0 > own["comprehensiveness", "unk"]

@@ -25,21 +25,22 @@ from heedful.attributions.controls import PermutedAttention
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.audits import evidence, schedule
 from heedful.audits.analysis import assumptions
-from heedful.audits.audit_result import Audit, Decision, Question
+from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
 from heedful.audits.model_card import escape_markdown, model_card
+from heedful.audits.questions import QUESTIONS
 from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
-from heedful.data.evaluation_table import GivenColumns
-from heedful.data.tokenization import Words
+from heedful.data.columns import TableColumns
+from heedful.data.words import Words
 from heedful.explainer import Explainer, Recommendation, find_recommendation, load
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.attentive import LinearBagOfWords
+from heedful.results import Decision, Verdict
 from heedful.store import workspace as workspace_module
 from heedful.store.atomic_write import WriteError
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
-from heedful.trials._trial import Verdict
-from heedful.types import REFUSED, Attribution, Batch, Corpus, Example, Model, Splits, Task, UserError
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, Task, UserError
 from tests.given import CLASSES, EVIDENCE, OTHERS, Verdicts, save_model
 
 YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
@@ -125,8 +126,8 @@ def done(explainer: Explainer, tmp_path_factory: pytest.TempPathFactory) -> Done
 def values(result: Audit) -> dict[tuple[str, str, str, str], tuple[str, int]]:
     """Every mean and the number of its texts."""
     return {
-        (row.question, row.measure, row.method, row.subset): (f"{row.value:.9f}", row.n)
-        for row in (*result.measurements, *result.pairs)
+        (row["question"], row["metric"], row["method"], row["subset"]): (f"{row['value']:.9f}", row["n"])
+        for row in result.measurements_frame().to_dict("records")
     }
 
 
@@ -144,13 +145,13 @@ def test_an_audit_answers_every_question_about_every_method(done: Done) -> None:
     result = done.first
     assert {each.name for each in result.methods} == {*METHODS, "random", "permuted-attention"}
     for each in result.methods:
-        assert [answer.question for answer in each.answers] == list(Question)
+        assert [answer.question for answer in each.answers] == [question.name for question in QUESTIONS]
         for answer in each.answers:
             assert answer.reason
             assert answer.verdict is not OPEN or answer.texts_needed is None or answer.texts_needed > 0
-        for question in (Question.FAITHFUL, Question.MODEL, Question.STABLE, Question.AGREES, Question.PLAUSIBLE):
+        for question in ("faithful", "model-dependent", "stable", "agrees", "plausible"):
             # Uniform attention has no ranking of its own.
-            assert each.answer(question).n > 0 or each.name in ("raw-attention", "permuted-attention")
+            assert each.answer(question).statistic.n > 0 or each.name in ("raw-attention", "permuted-attention")
         assert each.seconds > 0
     assert (result.data.texts, result.data.rows, result.data.accuracy, result.look) == (28, 60, 1.0, 1)
     assert result.data.rationales == 28
@@ -165,16 +166,16 @@ def test_the_verdicts_on_a_sum_are_right(done: Done) -> None:
     for result in (done.first, done.second):
         for name in ("input-x-gradient", "leave-one-out"):
             found = result.method(name)
-            assert found.answer(Question.FAITHFUL).verdict is YES
+            assert found.answer("faithful").verdict is YES
             assert found.achievable > 0.9
             assert found.tier == 1
-            assert found.answer(Question.PLAUSIBLE).value == pytest.approx(1.0)
-            assert found.answer(Question.MODEL).verdict is not NO
+            assert found.answer("plausible").statistic.value == pytest.approx(1.0)
+            assert found.answer("model-dependent").verdict is not NO
         for name in ("raw-attention", "random", "permuted-attention"):  # attention is uniform
-            assert result.method(name).answer(Question.FAITHFUL).verdict is not YES
-        assert result.method("random").answer(Question.MODEL).value == pytest.approx(0.0)
-        assert result.method("random").answer(Question.PLAUSIBLE).value == pytest.approx(0.5, abs=0.12)
-        assert result.method("leave-one-out").optimised_for
+            assert result.method(name).answer("faithful").verdict is not YES
+        assert result.method("random").answer("model-dependent").statistic.value == pytest.approx(0.0)
+        assert result.method("random").answer("plausible").statistic.value == pytest.approx(0.5, abs=0.12)
+        assert result.method("leave-one-out").optimized_for
         assert "raw-attention" not in result.recommended
 
 
@@ -184,15 +185,15 @@ def test_a_model_that_does_not_show_its_attention_is_audited_by_all_other_method
     result = audit(unread, Sums(), options=options(), workspace=Workspace(tmp_path / "work"), out=tmp_path / "out")
     assert {each.name for each in result.methods} == {"input-x-gradient", "leave-one-out", "random"}
     for name in ("input-x-gradient", "leave-one-out"):
-        assert result.method(name).answer(Question.FAITHFUL).verdict is YES
-        assert result.method(name).answer(Question.PLAUSIBLE).value == pytest.approx(1.0)
-        assert result.method(name).answer(Question.AGREES).n == 28
-    refused = {name for name, why in result.untested.items() if why.startswith(f"{REFUSED} its attention is <hidden>")}
+        assert result.method(name).answer("faithful").verdict is YES
+        assert result.method(name).answer("plausible").statistic.value == pytest.approx(1.0)
+        assert result.method(name).answer("agrees").statistic.n == 28
+    refused = {name for name, why in result.untested.items() if "its attention is <hidden>" in why}
     assert refused == {"raw-attention", "permuted-attention", "attention", "attention is necessary"}
     assert result.untested.keys() - refused == {"teaches"}
     assert result.attention == ()
     for page in ("index.html", "attention.html"):
-        assert "because its attention is &lt;hidden&gt;." in (tmp_path / "out" / page).read_text(encoding="utf-8")
+        assert "its attention is &lt;hidden&gt;." in (tmp_path / "out" / page).read_text(encoding="utf-8")
 
 
 def test_the_failure_of_a_method_is_the_text_where_another_does_most_better(done: Done) -> None:
@@ -225,10 +226,10 @@ def test_a_second_call_adds_texts_and_repeats_nothing(done: Done, explainer: Exp
     assert done.second.look == 2
     assert done.second.level == pytest.approx(0.975)
     for each in done.second.methods:
-        answer, before = each.answer(Question.FAITHFUL), done.first.method(each.name).answer(Question.FAITHFUL)
-        assert (answer.n, before.n) == (44, 28)
+        answer, before = each.answer("faithful"), done.first.method(each.name).answer("faithful")
+        assert (answer.statistic.n, before.statistic.n) == (44, 28)
     # The questions beside faithfulness are asked of every third further block.
-    assert done.second.method("random").answer(Question.MODEL).n == 44
+    assert done.second.method("random").answer("model-dependent").statistic.n == 44
     again = audit(explainer, Sums(), options=options(44), workspace=done.workspace)
     assert made(done.workspace) == now
     assert again.look == 2
@@ -337,20 +338,6 @@ def test_a_damaged_record_makes_the_tests_of_an_audit_stricter(explainer: Explai
         second = audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path)
     assert (first.look, second.look) == (1, 2)
     assert [first.level, second.level] == pytest.approx([0.95, 0.975])
-
-
-def test_the_looks_of_an_earlier_version_count(explainer: Explainer, tmp_path: Path) -> None:
-    running = prepared(explainer, tmp_path, 60)
-    former = tmp_path / ".audits" / f"{running.journal.name}.json"
-    former.parent.mkdir()
-    former.write_text(json.dumps({"costs": {"erasure": 0.5}, "looks": [[28, "a"], [44, "b"]], "seconds": 3.0}))
-    state = prepared(explainer, tmp_path, 60).state
-    assert (state.costs, len(state.looks), state.seconds) == ({"erasure": 0.5}, 2, 3.0)
-    assert prepared(explainer, tmp_path, 60)._count_look(28, 28) == 3
-    for content in ("", "[]", "{", '{"costs": 3}', '{"costs": {"a": null}, "looks": [], "seconds": 1}', "\xff"):
-        former.write_bytes(content.encode("latin-1"))
-        with pytest.warns(UserWarning, match=re.escape(former.name)):
-            assert len(prepared(explainer, tmp_path, 60).state.looks) == 2
 
 
 # Workspaces that cannot be written
@@ -500,7 +487,7 @@ def test_an_interrupt_keeps_finished_texts_and_gives_their_result(
     assert not result.finished
     assert result.data.texts == 12
     for each in result.methods:
-        answer = each.answer(Question.FAITHFUL)
+        answer = each.answer("faithful")
         assert (answer.verdict, answer.texts_needed) == (OPEN, MIN_EXAMPLES)
         assert each.decision in (None, Decision.NOT_ALONE)
     assert result.recommended == ()
@@ -555,7 +542,7 @@ def test_a_control_or_attention_that_fails_does_not_end_the_audit(
     assert {each.name for each in result.methods} == {"input-x-gradient", "random"}
     assert result.data.texts == 12
     assert result.attention == ()
-    assert result.method("random").answer(Question.MODEL).n == 12
+    assert result.method("random").answer("model-dependent").statistic.n == 12
     assert {"permuted-attention", "attention"} <= result.untested.keys()
 
 
@@ -619,7 +606,7 @@ def planned(
     """The plan of an audit of five minutes in which a text takes each method this many seconds."""
     chosen = AuditOptions(texts=limit)
     running = schedule._Audit(explainer, Sums(400), chosen, Workspace(folder), lambda _: None)
-    running.table, running.ways = pd.DataFrame({"uid": range(400)}), ("delete", "unk")
+    running.table, running.plan.ways = pd.DataFrame({"uid": range(400)}), ("delete", "unk")
     running.costs = {f"{name} scores": cost(name) for name in DEFAULT_METHODS}
     running.state.looks = [schedule.Look(looks, "earlier")] if looks else []
     return running, running._plan()
@@ -628,7 +615,7 @@ def planned(
 def test_the_plan_fits_into_the_time(explainer: Explainer, tmp_path: Path) -> None:
     """Nine methods of .1 s: each text is scored once, and in the first blocks and every third one three times."""
     running, blocks = planned(explainer, tmp_path, lambda _: 0.1)
-    assert [*running.methods] == [*DEFAULT_METHODS]
+    assert [*running.plan.methods] == [*DEFAULT_METHODS]
     seconds = sum(
         0.9 * len(block_range(block)) * (3 if block < 3 or block % 3 == 0 else 1) for block in range(1, blocks[-1] + 1)
     )
@@ -639,17 +626,17 @@ def test_the_plan_fits_into_the_time(explainer: Explainer, tmp_path: Path) -> No
 def test_the_slowest_methods_are_left_out_until_enough_texts_fit(explainer: Explainer, tmp_path: Path) -> None:
     slow = {"lime": 9.0, "kernel-shap": 4.0, "rollout": 2.0}
     running, blocks = planned(explainer, tmp_path, lambda name: slow.get(name, 0.01))
-    assert [*running.left_out] == ["lime", "kernel-shap"]
-    assert "rollout" in running.methods
+    assert [*running.plan.left_out] == ["lime", "kernel-shap"]
+    assert "rollout" in running.plan.methods
     assert block_range(blocks[-1]).stop >= schedule.TARGET_TEXTS
     # An earlier call had more texts than fit with the next slowest one.
     running, _ = planned(explainer, tmp_path, lambda name: slow.get(name, 0.01), looks=300)
-    assert [*running.left_out] == ["lime", "kernel-shap", "rollout"]
+    assert [*running.plan.left_out] == ["lime", "kernel-shap", "rollout"]
 
 
 def test_a_limit_of_texts_leaves_no_method_out(explainer: Explainer, tmp_path: Path) -> None:
     running, blocks = planned(explainer, tmp_path, lambda _: 0.1, limit=12)
-    assert not running.left_out
+    assert not running.plan.left_out
     assert blocks == [0, 1]
 
 
@@ -677,8 +664,8 @@ def test_texts_without_labels_and_marks_are_audited(explainer: Explainer, tmp_pa
     assert math.isnan(result.data.accuracy)
     found = result.method("leave-one-out")
     assert found.achievable > 0.5
-    assert found.answer(Question.PLAUSIBLE).verdict is None
-    assert "rationale" in found.answer(Question.PLAUSIBLE).reason
+    assert found.answer("plausible").verdict is Verdict.NOT_TESTED
+    assert "rationale" in found.answer("plausible").reason
     assert result.data.columns == {"text": "text"}
 
 
@@ -766,7 +753,7 @@ def test_assumptions_are_in_the_terminal_and_on_the_page(
     path = tmp_path / "texts.csv"
     path.write_text(f"text,is_train\n{content}")
     lines: list[str] = []
-    given = replace(options(2, METHODS[1:2]), columns=GivenColumns(label="is_train"))
+    given = replace(options(2, METHODS[1:2]), columns=TableColumns(label="is_train"))
     out = tmp_path / "pages"
     result = audit(explainer, path, options=given, workspace=tmp_path / "w", out=out, say=lines.append)
     assert result.data.accuracy == (0.0 if flipped else 1.0)
@@ -830,11 +817,11 @@ def test_scores_made_elsewhere_are_audited_as_they_are(
     result = audit(explainer, path, options=chosen, workspace=tmp_path / "w", say=lines.append)
     assert {each.name for each in result.methods if not each.control} == {"mine", "turned"}
     mine, turned = result.method("mine"), result.method("turned")
-    assert mine.answer(Question.FAITHFUL).verdict is YES
+    assert mine.answer("faithful").verdict is YES
     assert mine.achievable > 0.9
-    assert turned.answer(Question.FAITHFUL).verdict is NO
-    for question in (Question.MODEL, Question.STABLE, Question.COMPLETE):
-        assert mine.answer(question).verdict is None
+    assert turned.answer("faithful").verdict is NO
+    for question in ("model-dependent", "stable", "complete"):
+        assert mine.answer(question).verdict is Verdict.NOT_TESTED
         assert "elsewhere" in mine.answer(question).reason
     assert (mine.decision, turned.decision) == (Decision.NOT_ALONE, Decision.HIDE)
     assert any("50 of 60 texts" in line for line in lines)
@@ -850,7 +837,7 @@ def test_a_model_of_numbers_has_no_flips(tmp_path: Path) -> None:
     result = audit(additive(Regression()), tmp_path / "numbers.jsonl", options=chosen, workspace=tmp_path / "w")
     found = result.method("leave-one-out")
     assert found.achievable == pytest.approx(1.0, abs=0.01)
-    assert math.isnan(next(row.value for row in found.answer(Question.FAITHFUL).measurements if row.measure == "flip"))
+    assert math.isnan(next(row.value for row in found.answer("faithful").evidence if row.metric == "flip"))
     assert {name for name in result.struck if name.startswith("flip")} == {"flip (delete)", "flip (unk)"}
     assert result.model.outputs == ()
     assert math.isnan(result.data.accuracy)
@@ -907,9 +894,10 @@ def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(
     assert result.data.columns["rationale"]
     assert result.data.accuracy > 0.9
     assert 0.5 < result.data.rationales / result.data.texts < 0.8
-    random, found = (result.method(name).answer(Question.PLAUSIBLE) for name in ("random", "leave-one-out"))
-    assert random.low < 0.5 < random.high
-    assert random.value == pytest.approx(0.5, abs=0.12)
-    assert random.n >= 25
-    assert found.value > 0.9
+    random, found = (result.method(name).answer("plausible") for name in ("random", "leave-one-out"))
+    chance = random.statistic
+    assert chance.low < 0.5 < chance.high
+    assert chance.value == pytest.approx(0.5, abs=0.12)
+    assert chance.n >= 25
+    assert found.statistic.value > 0.9
     assert found.verdict is YES

@@ -13,30 +13,29 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from heedful.audits.audit_result import Answer, Decision, MethodAudit, Question
+from heedful.audits.audit_result import MethodAudit
+from heedful.audits.decisions import decide, judge_methods
+from heedful.audits.questions import QUESTIONS, STABLE_CORRELATION, TOPICS, Question
 from heedful.audits.verdict_rules import (
     ALPHA,
     BEST,
     MIN_SHARE,
     NULL,
     SIGNS,
-    STABLE_CORRELATION,
     TIER_MARGIN,
     AuditEvidence,
-    Key,
+    ErasureKey,
     Rules,
-    decide,
     level_of_look,
 )
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.hypothesis_tests import sample_size
-from heedful.trials._trial import Verdict
+from heedful.results import Decision, Finding, Verdict
 
-YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
+YES, NO, OPEN, UNTESTED = Verdict
 LEVEL = level_of_look(1)
 WAYS = ("delete", "mask")
-KEYS: tuple[Key, ...] = tuple(itertools.product(SIGNS, WAYS))
-EMPTY = pd.DataFrame()
+KEYS: tuple[ErasureKey, ...] = tuple(itertools.product(SIGNS, WAYS))
 Column = NDArray[np.float64]
 
 
@@ -55,7 +54,7 @@ def evidence(
     texts: int = 40,
     noise: float = 0.2,
     seed: int = 0,
-    keys: tuple[Key, ...] = KEYS,
+    keys: tuple[ErasureKey, ...] = KEYS,
 ) -> AuditEvidence:
     """Methods that reach these shares of what is achievable on every measure, with noise between texts."""
     random = np.random.default_rng(seed)
@@ -67,15 +66,23 @@ def evidence(
             for name, share in shares.items()
         }
         erasure[key] = pd.DataFrame({**columns, NULL: null, BEST: null + SIGNS[key[0]] * gain})
-    return AuditEvidence(tuple(shares), frozenset(controls), erasure, EMPTY, EMPTY, {}, EMPTY, EMPTY, {})
+    return AuditEvidence(tuple(shares), frozenset(controls), erasure)
 
 
-def with_column(given: AuditEvidence, key: Key, name: str, values: Column | pd.Series | float) -> AuditEvidence:
+def with_column(given: AuditEvidence, key: ErasureKey, name: str, values: Column | pd.Series | float) -> AuditEvidence:
     table = given.erasure[key].assign(**{name: values})
     return replace(given, erasure={**given.erasure, key: table})
 
 
-def faithful(given: AuditEvidence) -> dict[str, Answer]:
+def ask(question: str, methods: str | tuple[str, ...], table: pd.DataFrame, **fields: object) -> dict[str, Finding]:
+    """The answers to a question from its table."""
+    given = evidence(dict.fromkeys(methods, 0.5))
+    topic = TOPICS[question]
+    assert isinstance(topic, Question)
+    return topic.answers(Rules(replace(given, tables={question: table}, **fields), LEVEL))  # type: ignore[arg-type]
+
+
+def faithful(given: AuditEvidence) -> dict[str, Finding]:
     return Rules(given, LEVEL).faithful()
 
 
@@ -88,13 +95,14 @@ def test_the_best_explanation_reaches_all_of_the_achievable_and_random_scores_no
         given = with_column(with_column(given, key, "perfect", table[BEST]), key, "zero", table[NULL])
     found = faithful(given)
     assert found["perfect"].verdict is YES
-    assert found["perfect"].value == pytest.approx(1.0)
-    assert [row.value for row in found["perfect"].measurements] == pytest.approx([1.0] * len(KEYS))
+    assert found["perfect"].statistic.value == pytest.approx(1.0)
+    assert [row.value for row in found["perfect"].evidence] == pytest.approx([1.0] * (1 + len(KEYS)))
     assert found["zero"].verdict is NO
-    assert found["zero"].value == found["zero"].low == found["zero"].high == 0.0
+    zero = found["zero"].statistic
+    assert zero.value == zero.low == zero.high == 0.0
     assert found["good"].verdict is YES
-    assert found["good"].value == pytest.approx(0.6, abs=0.05)
-    assert found["good"].low < 0.6 < found["good"].high
+    assert found["good"].statistic.value == pytest.approx(0.6, abs=0.05)
+    assert found["good"].statistic.low < 0.6 < found["good"].statistic.high
 
 
 def test_a_share_by_hand() -> None:
@@ -103,13 +111,13 @@ def test_a_share_by_hand() -> None:
     table = pd.DataFrame({"m": [0.35] * texts, NULL: [0.2] * texts, BEST: [0.6, 0.4] * (texts // 2)})
     given = replace(evidence({"m": 0.0}), erasure={("comprehensiveness", "delete"): table})
     answer = faithful(given)["m"]
-    assert (answer.verdict, answer.n, answer.null) == (YES, texts, 0.0)
-    assert [answer.value, answer.low, answer.high] == pytest.approx([0.5] * 3)
+    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, 0.0)
+    assert [answer.statistic.value, answer.statistic.low, answer.statistic.high] == pytest.approx([0.5] * 3)
     # Of sufficiency and flip less is better.
     for measure in ("sufficiency", "flip"):
         turned = 1 - table
         answer = faithful(replace(given, erasure={(measure, "delete"): turned}))["m"]
-        assert answer.value == pytest.approx(0.5)
+        assert answer.statistic.value == pytest.approx(0.5)
 
 
 @pytest.mark.slow
@@ -145,7 +153,7 @@ def test_a_claim_must_hold_under_every_way_of_deletion() -> None:
     answer = rules.faithful()["m"]
     assert {key[1] for key in rules.struck} == {"mask"}
     assert (answer.verdict, answer.texts_needed) == (OPEN, None)
-    assert answer.low > MIN_SHARE
+    assert answer.statistic.low > MIN_SHARE
 
 
 def test_the_measures_that_a_method_wins_by_chance_do_not_decide_alone() -> None:
@@ -178,15 +186,15 @@ def test_a_verdict_must_hold_under_both_ways_of_deletion() -> None:
     found = faithful(given)
     assert found["good"].verdict is YES
     assert found["half"].verdict is OPEN
-    assert found["half"].value > 0.25
+    assert found["half"].statistic.value > 0.25
 
 
 def test_better_than_random_by_next_to_nothing_is_not_faithful() -> None:
     given = evidence({"good": 0.6, "weak": MIN_SHARE / 2}, texts=200, noise=0.1)
     answer = faithful(given)["weak"]
-    assert all(row.p_value <= LEVEL for row in answer.measurements)
+    assert all(row.p_value <= LEVEL for row in answer.evidence)
     assert answer.verdict is NO
-    assert 0 < answer.low < answer.high < MIN_SHARE
+    assert 0 < answer.statistic.low < answer.statistic.high < MIN_SHARE
 
 
 # Measures that do not count
@@ -205,13 +213,13 @@ def test_measures_that_cannot_tell_explanations_from_controls_are_struck() -> No
     assert len({*rules.struck.values()}) == 3
     answer = rules.faithful()["good"]
     assert answer.verdict is YES
-    assert answer.value == pytest.approx(0.6, abs=0.05)
-    assert [(row.measure, row.subset) for row in answer.measurements if row.struck] == [
+    assert answer.statistic.value == pytest.approx(0.6, abs=0.05)
+    assert [key for row in answer.evidence if (key := (row.metric, row.subset)) in rules.struck] == [
         ("sufficiency", "mask"),
         ("flip", "delete"),
         ("flip", "mask"),
     ]
-    assert sum(not row.struck for row in answer.measurements) == 3
+    assert sum((row.metric, row.subset) in rules.kept for row in answer.evidence) == 3
 
 
 def test_a_number_has_no_flips_and_is_judged_by_the_rest() -> None:
@@ -221,7 +229,7 @@ def test_a_number_has_no_flips_and_is_judged_by_the_rest() -> None:
     rules = Rules(given, LEVEL)
     assert {measure for measure, _ in rules.struck} == {"flip"}
     assert {name: answer.verdict for name, answer in rules.faithful().items()} == {"good": YES, "bad": NO}
-    assert rules.faithful()["good"].n == 40
+    assert rules.faithful()["good"].statistic.n == 40
 
 
 def test_an_audit_on_which_no_measure_counts_has_no_answer_and_no_tier() -> None:
@@ -230,9 +238,9 @@ def test_an_audit_on_which_no_measure_counts_has_no_answer_and_no_tier() -> None
         given = with_column(given, key, BEST, table[NULL])
     rules = Rules(given, LEVEL)
     assert len(rules.struck) == len(KEYS)
-    assert {answer.verdict for answer in rules.faithful().values()} == {None}
+    assert {answer.verdict for answer in rules.faithful().values()} == {UNTESTED}
     assert {*rules.tiers().values()} == {0}
-    assert {each.decision for each in rules.methods()} == {Decision.NOT_ALONE}
+    assert {each.decision for each in judge_methods(rules)} == {Decision.NOT_ALONE}
 
 
 # Few texts, missing numbers
@@ -240,31 +248,28 @@ def test_an_audit_on_which_no_measure_counts_has_no_answer_and_no_tier() -> None
 
 def test_fewer_texts_than_an_interval_needs_leave_everything_undecided() -> None:
     texts = MIN_EXAMPLES - 1
-    given = replace(
-        evidence({"good": 0.9, "bad": -0.9}, texts=texts, noise=0.0),
-        randomised=pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts}),
-        edits=pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts}),
-        plausibility=pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts}),
-        agreement={("bad", "good"): np.ones(texts)},
-    )
+    table = pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts})
+    tables = dict.fromkeys(("model-dependent", "stable", "plausible"), table)
+    tables["agrees"] = pd.DataFrame({("bad", "good"): np.ones(texts)})
+    given = replace(evidence({"good": 0.9, "bad": -0.9}, texts=texts, noise=0.0), tables=tables)
     rules = Rules(given, LEVEL)
-    for audit in rules.methods():
-        for question in (Question.FAITHFUL, Question.MODEL, Question.STABLE, Question.PLAUSIBLE, Question.AGREES):
+    for audit in judge_methods(rules):
+        for question in ("faithful", "model-dependent", "stable", "plausible", "agrees"):
             answer = audit.answer(question)
-            assert (answer.verdict, answer.texts_needed, answer.n) == (OPEN, MIN_EXAMPLES, texts)
-            assert math.isnan(answer.low)
+            assert (answer.verdict, answer.texts_needed, answer.statistic.n) == (OPEN, MIN_EXAMPLES, texts)
+            assert math.isnan(answer.statistic.low)
         assert audit.decision is Decision.NOT_ALONE
         assert audit.tier == 0
-    assert rules.faithful()["good"].value == pytest.approx(0.9)
+    assert rules.faithful()["good"].statistic.value == pytest.approx(0.9)
 
 
 def test_texts_without_a_number_do_not_count() -> None:
     given = evidence({"good": 0.6, "bad": -0.3}, texts=60)
     gaps = np.where(np.arange(60) % 2, np.nan, given.erasure[KEYS[0]]["good"])
     found = faithful(with_column(given, KEYS[0], "good", gaps))
-    assert (found["good"].verdict, found["good"].n) == (YES, 30)
-    assert found["good"].measurements[0].n == 30
-    assert found["bad"].n == 60
+    assert (found["good"].verdict, found["good"].statistic.n) == (YES, 30)
+    assert found["good"].evidence[1].n == 30
+    assert found["bad"].statistic.n == 60
 
 
 def test_a_method_without_numbers_is_undecided_and_decides_no_tier() -> None:
@@ -273,7 +278,7 @@ def test_a_method_without_numbers_is_undecided_and_decides_no_tier() -> None:
         given = with_column(given, key, "none", math.nan)
     rules = Rules(given, LEVEL)
     assert rules.faithful()["none"].verdict is OPEN
-    assert math.isnan(rules.faithful()["none"].value)
+    assert math.isnan(rules.faithful()["none"].statistic.value)
     assert rules.tiers() == {"good": 1, "worse": 2, "none": 0}
 
 
@@ -335,17 +340,15 @@ def column(mean: float, texts: int = 40, spread: float = 0.1) -> Column:
 
 def test_the_scores_must_change_with_the_model() -> None:
     table = pd.DataFrame({"a": column(0.9), "b": column(0.1), "c": column(0.5), "d": np.full(40, math.nan)})
-    given = replace(evidence(dict.fromkeys("abcde", 0.5)), randomised=table)
-    found = Rules(given, LEVEL).model_dependent()
-    assert [found[name].verdict for name in "abcde"] == [YES, NO, OPEN, None, None]
-    assert [found[name].value for name in "ab"] == pytest.approx([0.9, 0.1])
-    assert found["a"].measurements[0].p_value <= LEVEL / 3
+    found = ask("model-dependent", "abcde", table)
+    assert [found[name].verdict for name in "abcde"] == [YES, NO, OPEN, UNTESTED, UNTESTED]
+    assert [found[name].statistic.value for name in "ab"] == pytest.approx([0.9, 0.1])
+    assert found["a"].statistic.p_value <= LEVEL / 3
 
 
 def test_the_ranking_must_be_stable() -> None:
     table = pd.DataFrame({"a": column(0.95), "b": column(0.3), "c": column(STABLE_CORRELATION + 0.001)})
-    given = replace(evidence(dict.fromkeys("abc", 0.5)), edits=table)
-    found = Rules(given, LEVEL).stable()
+    found = ask("stable", "abc", table)
     assert [found[name].verdict for name in "abc"] == [YES, NO, OPEN]
     needed = found["c"].texts_needed
     # ((z(1 - .025 / 3) + z(.8)) .1 / .001)²
@@ -355,60 +358,60 @@ def test_the_ranking_must_be_stable() -> None:
 
 def test_marked_words_must_rank_above_chance() -> None:
     table = pd.DataFrame({"a": column(0.8), "b": column(0.3), "c": column(0.5)})
-    given = replace(
-        evidence(dict.fromkeys("abcd", 0.5)), plausibility=table, unasked={(Question.PLAUSIBLE, ""): "no marks"}
-    )
-    found = Rules(given, LEVEL).plausible()
-    assert [found[name].verdict for name in "abcd"] == [YES, NO, OPEN, None]
-    assert found["a"].null == 0.5
+    found = ask("plausible", "abcd", table, unasked={("plausible", "d"): "no marks"})
+    assert [found[name].verdict for name in "abcd"] == [YES, NO, OPEN, UNTESTED]
+    assert found["a"].statistic.null == 0.5
     assert found["d"].reason == "no marks"
 
 
 def test_agreement_is_the_mean_over_the_other_methods_without_controls() -> None:
     holes = column(0.6)
     holes[:5] = math.nan
-    given = replace(
-        evidence(dict.fromkeys(("a", "b", "c", "random", "constant"), 0.5), controls=("random",)),
-        agreement={
-            ("a", "b"): column(0.8),
-            ("a", "c"): holes,
-            ("b", "c"): column(-0.4),
-            ("a", "random"): column(0.0),
-            ("b", "random"): column(0.0),
-            ("c", "random"): column(0.0),
-            ("a", "constant"): np.full(40, math.nan),
-        },
-    )
-    found = Rules(given, LEVEL).agrees()
-    assert found["a"].value == pytest.approx((5 * 0.8 + 35 * 0.7) / 40, abs=0.02)
-    assert found["b"].value == pytest.approx(0.2)
-    assert [found[name].verdict for name in ("a", "b", "random", "constant")] == [YES, YES, OPEN, None]
+    pairs = {
+        ("a", "b"): column(0.8),
+        ("a", "c"): holes,
+        ("b", "c"): column(-0.4),
+        ("a", "random"): column(0.0),
+        ("b", "random"): column(0.0),
+        ("c", "random"): column(0.0),
+        ("a", "constant"): np.full(40, math.nan),
+    }
+    methods = ("a", "b", "c", "random", "constant")
+    found = ask("agrees", methods, pd.DataFrame(pairs), controls=frozenset({"random"}))
+    assert found["a"].statistic.value == pytest.approx((5 * 0.8 + 35 * 0.7) / 40, abs=0.02)
+    assert found["b"].statistic.value == pytest.approx(0.2)
+    assert [found[name].verdict for name in ("a", "b", "random", "constant")] == [YES, YES, OPEN, UNTESTED]
     assert "most with b (0.80), least with c (0.60)" in found["a"].reason
 
 
 def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
     gaps = pd.DataFrame({"a": [0.01, 0.03] * 20, "b": [0.2, 0.0] * 20, "c": [math.nan] * 40})
-    found = Rules(replace(evidence(dict.fromkeys("abcd", 0.5)), gaps=gaps), LEVEL).complete()
-    assert [found[name].verdict for name in "abcd"] == [YES, NO, None, None]
-    assert found["b"].value == pytest.approx(0.1)
-    few = Rules(replace(evidence({"a": 0.5}), gaps=gaps[["a"]][:4]), LEVEL).complete()["a"]
-    assert (few.verdict, few.n) == (YES, 4)
+    found = ask("complete", "abcd", gaps)
+    assert [found[name].verdict for name in "abcd"] == [YES, NO, UNTESTED, UNTESTED]
+    assert found["b"].statistic.value == pytest.approx(0.1)
+    few = ask("complete", "a", gaps[["a"]][:4])["a"]
+    assert (few.verdict, few.statistic.n) == (YES, 4)
 
 
 # Decisions
 
 
-def answers(verdicts: Mapping[Question, Verdict | None]) -> dict[Question, Answer]:
+def answers(verdicts: Mapping[str, Verdict]) -> dict[str, Finding]:
     return {
-        question: Answer(question, "m", verdicts.get(question), reason=f"about {question.value}")
-        for question in Question
+        question.name: Finding(
+            verdicts.get(question.name, Verdict.NOT_TESTED),
+            "m",
+            reason=f"about {question.name}",
+            question=question.name,
+        )
+        for question in QUESTIONS
     }
 
 
 def test_every_decision_by_its_rule() -> None:
-    asked = (Question.FAITHFUL, Question.MODEL, Question.STABLE, Question.COMPLETE, Question.PLAUSIBLE)
+    asked = ("faithful", "model-dependent", "stable", "complete", "plausible")
     seen = set()
-    for verdicts in itertools.product((YES, NO, OPEN, None), repeat=5):
+    for verdicts in itertools.product(Verdict, repeat=5):
         faithful, model, stable, complete, plausible = verdicts
         for tier in (1, 2):
             if NO in (faithful, model):
@@ -425,11 +428,11 @@ def test_every_decision_by_its_rule() -> None:
 
 
 def test_a_decision_names_what_is_missing() -> None:
-    mixed = answers({Question.FAITHFUL: OPEN, Question.MODEL: YES, Question.STABLE: NO})
-    mixed[Question.FAITHFUL] = replace(mixed[Question.FAITHFUL], texts_needed=77)
+    mixed = answers({"faithful": OPEN, "model-dependent": YES, "stable": NO})
+    mixed["faithful"] = replace(mixed["faithful"], texts_needed=77)
     _, reason = decide(mixed, 2)
     assert all(word in reason for word in ("about faithful", "77", "about stable", "another explanation"))
-    _, reason = decide(answers({Question.FAITHFUL: NO, Question.MODEL: NO}), 1)
+    _, reason = decide(answers({"faithful": NO, "model-dependent": NO}), 1)
     assert "about faithful" in reason
     assert "about model-dependent" in reason
 
@@ -439,16 +442,13 @@ def audits() -> tuple[MethodAudit, ...]:
     shares = {"dear": 0.82, "cheap": 0.8, "lesser": 0.4, "fixed": 0.8, "liked": 0.02, "random": 0.0}
     given = evidence(shares, controls=("random",), texts=texts, noise=0.1)
     good = pd.DataFrame({name: column(0.95, texts, 0.01) for name in shares})
-    return Rules(
-        replace(
-            given,
-            randomised=good.assign(fixed=0.01),
-            edits=good,
-            plausibility=good.assign(fixed=column(0.4, texts), random=column(0.5, texts)),
-            seconds={"dear": 2.0, "cheap": 0.1, "lesser": 0.2, "fixed": 0.1, "liked": 0.1},
-        ),
-        LEVEL,
-    ).methods()
+    tables = {
+        "model-dependent": good.assign(fixed=0.01),
+        "stable": good,
+        "plausible": good.assign(fixed=column(0.4, texts), random=column(0.5, texts)),
+    }
+    seconds = {"dear": 2.0, "cheap": 0.1, "lesser": 0.2, "fixed": 0.1, "liked": 0.1}
+    return judge_methods(Rules(replace(given, tables=tables, seconds=seconds), LEVEL))
 
 
 def test_methods_are_ordered_by_decision_then_cost_or_faithfulness_and_controls_come_last() -> None:
@@ -463,8 +463,8 @@ def test_methods_are_ordered_by_decision_then_cost_or_faithfulness_and_controls_
     }
     assert [each.name for each in found] == ["cheap", "dear", "lesser", "liked", "fixed", "random"]
     for each in found:
-        assert [answer.question for answer in each.answers] == list(Question)
-        assert each.achievable == each.answer(Question.FAITHFUL).value
+        assert [answer.question for answer in each.answers] == [question.name for question in QUESTIONS]
+        assert each.achievable == each.answer("faithful").statistic.value
 
 
 def test_the_same_numbers_give_the_same_audit_and_the_order_of_methods_changes_no_verdict() -> None:
@@ -474,8 +474,8 @@ def test_the_same_numbers_give_the_same_audit_and_the_order_of_methods_changes_n
     first, second = faithful(given), faithful(turned)
     for name in "abc":
         assert first[name].verdict is second[name].verdict
-        assert first[name].value == second[name].value
-        assert first[name].low == pytest.approx(second[name].low)
+        assert first[name].statistic.value == second[name].statistic.value
+        assert first[name].statistic.low == pytest.approx(second[name].statistic.low)
 
 
 # Looks
@@ -492,8 +492,8 @@ def test_a_later_look_asks_for_more_evidence() -> None:
     given = evidence({"good": 0.6, "middling": 0.2}, texts=28, noise=0.45, seed=2, keys=KEYS[:1])
     first, later = (Rules(given, level_of_look(look)).faithful()["middling"] for look in (1, 5))
     assert (first.verdict, later.verdict) == (YES, OPEN)
-    assert later.low < first.low
-    assert later.high > first.high
+    assert later.statistic.low < first.statistic.low
+    assert later.statistic.high > first.statistic.high
 
 
 def test_plain_evidence_is_seen_at_any_look() -> None:

@@ -12,13 +12,8 @@ import torch
 from torch import Generator
 
 from heedful.data import embeddings
-from heedful.data.embeddings import (
-    EmbeddingTable,
-    FileEmbeddings,
-    PackagedGloveEmbeddings,
-    RandomEmbeddings,
-)
-from heedful.data.tokenization import SPECIAL_TOKENS
+from heedful.data.embeddings import EmbeddingTable, FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings
+from heedful.data.words import SPECIAL_TOKENS
 from heedful.types import UserError
 from tests.claimed_arrays import claiming
 

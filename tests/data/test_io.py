@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from heedful.data.io import FileCorpus, Row, find_path, read_rows, write_rows
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import Example, Splits, UserError
 

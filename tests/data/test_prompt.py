@@ -78,6 +78,7 @@ def test_the_token_in_place_of_a_missing_pad_token_is_named() -> None:
     assert PromptTokenizer(bert_tokenizer(), read_prompt("{text}"), masks=0).neutral_note == ""
 
 
+@pytest.mark.slow
 def test_a_chat_is_the_turn_of_a_user() -> None:
     chatty = gpt2_tokenizer()
     chatty.chat_template = CHAT_TEMPLATE
@@ -138,6 +139,7 @@ def chat_tokenizer(template: str) -> PreTrainedTokenizerFast:
     return chatty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [
@@ -153,6 +155,7 @@ def test_a_chat_is_rendered_as_the_library_does(template: str) -> None:
     assert render_chat(chatty, read_prompt([message])).rendered == expected
 
 
+@pytest.mark.slow
 def test_a_chat_is_rendered_once() -> None:
     dated = chat_tokenizer("{{ strftime_now('%f') }} {{ messages[0].content }}")
     prompt = render_chat(dated, read_prompt("{text}", chat=True))
@@ -164,6 +167,7 @@ def test_a_chat_is_rendered_once() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [
@@ -186,6 +190,7 @@ def test_a_chat_template_without_end_is_refused(template: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
 
 
+@pytest.mark.slow
 def test_a_chat_template_that_fails_or_loses_the_text_is_refused() -> None:
     for template in (
         "{{ raise_exception('no') }}",

@@ -38,7 +38,7 @@ from heedful.data.text_corpora import (
     packaged_reviews_file,
     read_packaged_reviews,
 )
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.testing.checks import check_corpus
 from heedful.types import SPLITS, Corpus, Example, UserError

@@ -16,23 +16,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from torch.nn import functional
 from transformers import BertConfig, ByT5Tokenizer, LlamaConfig, PreTrainedTokenizerFast, RobertaConfig
 
-from heedful.data import tokenization
-from heedful.data.tokenization import (
-    EOS,
-    PAD,
-    SOS,
-    UNK,
-    Patches,
-    Subwords,
-    SubwordTokenizer,
-    Words,
-    WordTokenizer,
-    check_labels,
-    count_answers,
-    split_english,
-    unfold,
-    word_splitter,
-)
+from heedful.data.patches import Patches, unfold
+from heedful.data.subwords import Subwords, SubwordTokenizer
+from heedful.data.tokenization import check_labels, count_answers
+from heedful.data.words import EOS, PAD, SOS, UNK, Words, WordTokenizer, split_english, word_splitter
 from heedful.types import Batch, Example, UserError
 from tests.subword_tokenizers import bert, roberta, xlmr
 
@@ -266,7 +253,7 @@ def test_english_agrees_with_spacy_on_invented_news() -> None:
 
 
 def test_without_spacy_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization, "find_spec", lambda name: None)
+    monkeypatch.setattr("heedful.data.words.find_spec", lambda name: None)
     word_splitter.cache_clear()
     with pytest.raises(UserError, match=r"pip install 'heedful\[spacy\]'"):
         Words(tokenizer="spacy").fit([text("1", "a")])

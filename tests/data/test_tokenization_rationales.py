@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
 from heedful.data.io import read_rows, write_rows
+from heedful.data.subwords import Subwords, SubwordTokenizer
 from heedful.data.text_corpora import MLQE, EraserMovies
-from heedful.data.tokenization import Subwords, SubwordTokenizer
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
 from heedful.training.attribution_tables import AttributionTable

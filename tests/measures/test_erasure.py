@@ -18,7 +18,6 @@ from heedful.measures.erasure import (
     INFIDELITY,
     ErasureOutputs,
     bin_counts,
-    decision_flip,
     monotonicity,
     normalized_infidelity,
     normalized_infidelity_error,
@@ -72,9 +71,9 @@ def test_the_decision_flips_at_the_first_step_that_changes_it_and_at_one_if_none
     fractions = torch.tensor([[0.0, 0.2, 0.6, 1.0]]).expand(3, 4)
     changed = torch.tensor([[False, True, False, True], [False, False, False, True], [False] * 4])
     outputs = outputs_of([0.5] * 4, [0.0] * 3)
-    flips = decision_flip(replace(outputs, fractions=fractions, decision_changed=changed))
+    flips = replace(outputs, fractions=fractions, decision_changed=changed).flip
     assert flips.tolist() == pytest.approx([0.2, 1.0, 1.0])
-    assert decision_flip(outputs).isnan().all()
+    assert outputs.flip.isnan().all()
 
 
 def test_normalized_infidelity_is_captums_on_the_best_scale_over_that_of_zero_scores() -> None:

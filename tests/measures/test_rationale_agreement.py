@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
-    TopK,
+    PickedWords,
     check_top_k,
     has_partial_rationale,
     iou_f1,
@@ -119,7 +119,7 @@ def spans(words: Sequence[bool]) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("top", ["rationale", 5])
-def test_spans_match_from_an_overlap_of_one_half_as_in_eraser(top: TopK) -> None:
+def test_spans_match_from_an_overlap_of_one_half_as_in_eraser(top: PickedWords) -> None:
     """The literal definition: each selected span counts if its best IOU with a marked span is at least .5."""
     scores, marks, mask = drawn(11, rows=200, width=16)
     found = plausibility_metrics(scores, marks, mask, top)

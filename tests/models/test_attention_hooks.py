@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from transformers import AutoConfig, BertForSequenceClassification, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from heedful.models._attention_hooks import (
+from heedful.models.attention_hooks import (
     AttentionInputs,
     AttentionRecorder,
     ForwardPass,
@@ -26,7 +26,7 @@ from heedful.models._attention_hooks import (
     set_attention_implementation,
 )
 from heedful.models.label_words import LabelWords
-from heedful.models.tiny_networks import build_tiny_network, network_class
+from heedful.models.tiny_networks import build_tiny_network, tiny_network_class
 from heedful.models.transformer import TransformerModel
 from heedful.types import UserError, unfused_attention
 from tests.networks import network, texts, tiny
@@ -248,7 +248,7 @@ def test_a_network_that_rewrites_its_weights_keeps_them() -> None:
     config = AutoConfig.for_model("rwkv", rescale_every=2, context_length=32, pad_token_id=0, **sizes)
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(1)
-        plain = nn.Module.train(network_class("causal", "rwkv")(config))
+        plain = nn.Module.train(tiny_network_class("causal", "rwkv")(config))
     before = {name: weight.clone() for name, weight in plain.state_dict().items()}
     batch = texts().rows(torch.tensor([0]))
     words = LabelWords(((6,), (7,)))

@@ -14,9 +14,9 @@ from torch.nn.functional import pad
 from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, AutoConfig, PreTrainedModel
 
 from heedful.attributions.attention import Rollout
-from heedful.models import _network_anatomy
-from heedful.models._attention_hooks import copy_sharing_weights, set_attention_implementation
+from heedful.models import network_anatomy
 from heedful.models._attention_windows import WindowLayout, find_window_units
+from heedful.models.attention_hooks import copy_sharing_weights, set_attention_implementation
 from heedful.models.small_transformers import ScalarMix, TruncatedTransformer
 from heedful.models.tiny_networks import build_tiny_network
 from heedful.models.transformer import Transformer, TransformerModel
@@ -203,9 +203,9 @@ def test_a_grid_that_windows_do_not_divide_is_refused_by_name() -> None:
 
 def test_maps_of_too_many_weights_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = 2 * 2 * 16**2
-    monkeypatch.setattr(_network_anatomy, "MAX_WEIGHTS", weights)
+    monkeypatch.setattr(network_anatomy, "MAX_WEIGHTS", weights)
     assert opened()[0].attention_refusal is None
-    monkeypatch.setattr(_network_anatomy, "MAX_WEIGHTS", weights - 1)
+    monkeypatch.setattr(network_anatomy, "MAX_WEIGHTS", weights - 1)
     assert f"more than {weights - 1} weights" in str(opened()[0].attention_refusal)
 
 

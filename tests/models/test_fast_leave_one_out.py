@@ -17,11 +17,11 @@ from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder, Encod
 from heedful.models.fast_leave_one_out import neighbor_offsets
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.testing.checks import pad_batch
-from heedful.types import Batch, Model, SupportsLeaveOneOut, UserError
+from heedful.testing.checks import add_padding
+from heedful.types import Batch, Model, SupportsLeaveOneOut
 from tests.models.test_attentive import ENCODERS, NORMALISERS, PLANS, SHAPES, batch_of, built, vectors
-from tests.networks import TinyTransformer, images, texts, tiny
-from tests.trials.test_permutation import some_batch
+from tests.networks import images, texts, tiny
+from tests.small_models import small_models, some_batch
 
 Rows = tuple[tuple[tuple[int, ...], ...], ...]
 ONE: Rows = (((5, 6, 7, 8),), ((9,),), ((6, 10, 5, 5, 11, 12, 4, 13),), ((14, 15),))
@@ -130,7 +130,7 @@ def test_other_rows_order_and_padding_change_nothing(plan: Attentive) -> None:
     expected = finite(model.leave_one_out_logits(batch))
     units = batch.mask.shape[1]
     for dirt in (None, 7):
-        wider = finite(model.leave_one_out_logits(pad_batch(batch, 3, token_id=dirt)))
+        wider = finite(model.leave_one_out_logits(add_padding(batch, 3, token_id=dirt)))
         assert torch.allclose(wider[:, :units], expected, rtol=0, atol=1e-9)
         assert torch.allclose(wider[:, units:], expected[:, :1].expand(-1, 3, -1), rtol=0, atol=1e-9)
     for index in ([3, 1, 0, 2], [2], [1, 1]):
@@ -278,23 +278,9 @@ def test_a_patch_of_an_image_is_blanked() -> None:
     assert (scores[batch.content_mask] != 0).all()
 
 
-def test_an_unknown_output_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'odds'.*probability, logit"):
-        LeaveOneOut(output="odds")  # type: ignore[arg-type]
-
-
-def models() -> dict[str, Model]:
-    generator = Generator().manual_seed(0)
-    table = torch.randn(30, 5, generator=generator)
-    return {
-        "pooled": Attentive(BiLSTM(3), Additive()).build(BinaryClassification(), table, generator).eval(),
-        "transformer": TinyTransformer("bert", vocab_size=30).build(BinaryClassification(), None, generator).eval(),
-    }
-
-
 def test_attentive_models_support_fast_leave_one_out_and_transformers_do_not() -> None:
-    assert isinstance(models()["pooled"], SupportsLeaveOneOut)
-    assert not isinstance(models()["transformer"], SupportsLeaveOneOut)
+    assert isinstance(small_models()["pooled"], SupportsLeaveOneOut)
+    assert not isinstance(small_models()["transformer"], SupportsLeaveOneOut)
 
 
 @torch.no_grad()

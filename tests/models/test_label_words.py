@@ -13,9 +13,10 @@ from transformers import BertForMaskedLM, PreTrainedModel
 from heedful.attributions.attention import HeadAttention, row_weights
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.perturbation import leave_one_out_logits
+from heedful.models.acceptance import CAUSAL_NOTE, open_layers
 from heedful.models.label_words import LabelWords
 from heedful.models.tiny_networks import build_tiny_network, tiny_config
-from heedful.models.transformer import CAUSAL_NOTE, TransformerModel, open_layers
+from heedful.models.transformer import TransformerModel
 from heedful.seeding import temporary_seed
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.testing import check_model

@@ -19,7 +19,8 @@ import heedful
 from heedful.models.label_words import LabelWords
 from heedful.models.language_model import LanguageModel
 from heedful.seeding import temporary_seed
-from heedful.types import Example, UserError, hash_model_folder
+from heedful.store.model_folder import hash_model_folder
+from heedful.types import Example, UserError
 from tests.language_models import LABELS, PROMPT, gpt2, gpt2_tokenizer, masked_bert, save
 from tests.networks import network
 

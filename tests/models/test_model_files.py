@@ -63,22 +63,12 @@ def learn(here: Path) -> Result:
     )
 
 
-def settings(**changes: object) -> Damage:
-    """Other values in config.json."""
+def settings(file: str = "config.json", **changes: object) -> Damage:
+    """Other values in a file of settings."""
 
     def damage(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | changes))
-
-    return damage
-
-
-def tokenizer_settings(**changes: object) -> Damage:
-    """Other values in tokenizer_config.json."""
-
-    def damage(folder: Path) -> None:
-        config = json.loads((folder / "tokenizer_config.json").read_text())
-        (folder / "tokenizer_config.json").write_text(json.dumps(config | changes))
+        config = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps(config | changes))
 
     return damage
 
@@ -221,11 +211,11 @@ HOSTILE: dict[str, tuple[Damage, str]] = {
     "a tokenizer that is a list": (content("tokenizer.json", "[]"), "no tokenizer could be read"),
     "a tokenizer without a model": (content("tokenizer.json", "{}"), "no tokenizer could be read"),
     "classes of one name": (settings(id2label={0: "a", 1: "b", 2: "a"}), "'a'"),
-    "a length in words": (tokenizer_settings(model_max_length="a"), "model_max_length"),
-    "a length in a list": (tokenizer_settings(model_max_length=[512]), "model_max_length"),
-    "half a token": (tokenizer_settings(model_max_length=20.5), "model_max_length"),
-    "inputs that are a number": (tokenizer_settings(model_input_names=5), "tokenizer_config.json"),
-    "an unknown token without letters": (tokenizer_settings(unk_token=""), "tokenizer_config.json"),
+    "a length in words": (settings("tokenizer_config.json", model_max_length="a"), "model_max_length"),
+    "a length in a list": (settings("tokenizer_config.json", model_max_length=[512]), "model_max_length"),
+    "half a token": (settings("tokenizer_config.json", model_max_length=20.5), "model_max_length"),
+    "inputs that are a number": (settings("tokenizer_config.json", model_input_names=5), "tokenizer_config.json"),
+    "an unknown token without letters": (settings("tokenizer_config.json", unk_token=""), "tokenizer_config.json"),
     "a tokenizer configuration that is a list": (content("tokenizer_config.json", "[]"), "holds no JSON object"),
 }  # fmt: skip
 
@@ -275,20 +265,20 @@ def test_heads_for_other_tasks_and_poolers_may_stand_beside_the_weights(tmp_path
     config = network(num_labels=3).config
     pretrained, classifier = BertForPreTraining(config), network(num_labels=3)  # type: ignore[no-untyped-call]
     pretrained.save_pretrained(tmp_path / "pretrained")
-    loaded, notes = load_network(str(tmp_path / "pretrained"), None, "masked")
-    for name, weight in loaded.named_parameters():
+    loaded = load_network(str(tmp_path / "pretrained"), None, "masked")
+    for name, weight in loaded.network.named_parameters():
         assert torch.equal(weight, pretrained.get_parameter(name))
-    assert any("bert.pooler.dense.bias" in note for note in notes)
+    assert any("bert.pooler.dense.bias" in note for note in loaded.notes)
     # Under a new head, the old one may be of any kind.
     weights(**{"own_head.weight": torch.ones(3)})(tmp_path / "pretrained")
     assert load_network(str(tmp_path / "pretrained"), 3, "classifier")
     classifier.save_pretrained(tmp_path / "both")
     heads = {name: weight for name, weight in pretrained.state_dict().items() if name.startswith("cls.predictions.t")}
     weights(**heads, **{"bert.embeddings.position_ids": torch.arange(4)})(tmp_path / "both")
-    loaded, notes = load_network(str(tmp_path / "both"), 3, "classifier")
-    for name, weight in loaded.named_parameters():
+    loaded = load_network(str(tmp_path / "both"), 3, "classifier")
+    for name, weight in loaded.network.named_parameters():
         assert torch.equal(weight, classifier.get_parameter(name))
-    assert any(sorted(heads)[0] in note for note in notes)
+    assert any(sorted(heads)[0] in note for note in loaded.notes)
 
 
 TASKS: dict[str, tuple[type[PreTrainedModel], str]] = {

@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from heedful.attributions.attention import Flow, KobayashiNorm, Relevance, Rollout
 from heedful.attributions.deeplift import DeepLift
 from heedful.catalogue import METHODS
-from heedful.models._attention_hooks import copy_sharing_weights, set_attention_implementation
+from heedful.models.attention_hooks import copy_sharing_weights, set_attention_implementation
 from heedful.models.tiny_networks import Units, build_tiny_network
 from heedful.models.transformer import TransformerModel
-from heedful.testing import check_explainer, check_model
+from heedful.testing import check_method, check_model
 from heedful.types import Batch, Method, UserError
 from tests.attributions.test_attributions import method_of
 from tests.models.test_tiny_networks import random_batch
@@ -214,5 +214,5 @@ def test_the_laws_of_attributions_hold(name: str, kind: str, model: TransformerM
         pytest.skip("more patches than exact Shapley values allow")
     if name in ("rollout", "flow", "relevance") and kind in SHIFTED_WINDOWS:
         pytest.skip("refused by name: see above")
-    report = check_explainer(method_of(name), {kind: (model, batch_of(model))})
+    report = check_method(method_of(name), {kind: (model, batch_of(model))})
     assert report, str(report)

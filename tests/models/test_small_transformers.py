@@ -13,12 +13,12 @@ from torch import Generator, nn
 from torch.func import functional_call
 
 from heedful.data.images import Digits
+from heedful.data.patches import Patches
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.tokenization import Patches
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.models.small_transformers import ScalarMix, ScalarMixHead, SmallViT, TruncatedTransformer
-from heedful.models.transformer import SmallTransformer, TransformerModel
+from heedful.models.small_transformers import ScalarMix, ScalarMixHead, SmallTransformer, SmallViT, TruncatedTransformer
+from heedful.models.transformer import TransformerModel
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
 from heedful.testing.checks import check_model

@@ -20,11 +20,11 @@ from torch import Generator, Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import __version__ as library_version
 
-from heedful.attributions._base import baseline_vectors, target_output
 from heedful.attributions.deeplift import DeepLift
-from heedful.models._attention_hooks import set_attention_implementation
-from heedful.models._network_anatomy import AttentionPath, patch_grid, reads_images, vision_config
+from heedful.attributions.method import baseline_vectors, target_output
+from heedful.models.attention_hooks import set_attention_implementation
 from heedful.models.label_words import ClassifierHead, LabelWords
+from heedful.models.network_anatomy import AttentionPath, image_grid, reads_images, vision_config
 from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_kinds
 from heedful.models.transformer import TransformerModel
 from heedful.types import Batch, UserError
@@ -82,7 +82,7 @@ def random_batch(network: PreTrainedModel, prefix: int) -> Batch:
     draw = Generator().manual_seed(5)
     if reads_images(network):
         config = vision_config(network)
-        rows, columns, tall, wide = patch_grid(config)
+        rows, columns, tall, wide = image_grid(config)
         numbers = getattr(config, "num_channels", 3) * tall * wide
         inputs = torch.rand(2, prefix + rows * columns, numbers, generator=draw)
         mask = torch.ones(inputs.shape[:2], dtype=torch.bool)

@@ -19,17 +19,13 @@ from torch.func import functional_call
 from transformers import PreTrainedModel, ViTConfig
 from transformers.utils import logging as transformers_logging
 
-from heedful.models._attention_hooks import AttentionInputs, AttentionRecorder, HeadScoreRecorder
-from heedful.models._network_anatomy import fold_images
+from heedful.models.attention_hooks import AttentionInputs, AttentionRecorder, HeadScoreRecorder
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import (
-    SmallTransformer,
-    Transformer,
-    TransformerModel,
-    build_network,
-)
+from heedful.models.network_anatomy import fold_images
+from heedful.models.small_transformers import SmallTransformer, build_network
+from heedful.models.transformer import Transformer, TransformerModel
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.testing.checks import check_model, pad_batch
+from heedful.testing.checks import add_padding, check_model
 from heedful.types import (
     Batch,
     Model,
@@ -349,8 +345,8 @@ def test_wrong_inputs_are_named() -> None:
 def test_a_text_fills_all_positions_but_not_one_more(family: str) -> None:
     plan = replace(TinyTransformer(family), max_positions=7)
     model = plan.build(MulticlassClassification(2), None, Generator().manual_seed(1))
-    assert model(pad_batch(texts(), 3)).logits.shape == (3, 2), "padding beyond the positions does no harm"
-    long = replace(pad_batch(texts(), 1), mask=torch.ones(3, 8, dtype=torch.bool))
+    assert model(add_padding(texts(), 3)).logits.shape == (3, 2), "padding beyond the positions does no harm"
+    long = replace(add_padding(texts(), 1), mask=torch.ones(3, 8, dtype=torch.bool))
     with pytest.raises(UserError, match=r"a text has 8 tokens, but .* at most 7"):
         model(long)
 

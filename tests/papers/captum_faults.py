@@ -14,7 +14,9 @@ import torch
 from captum.attr import DeepLift as CaptumDeepLift
 from torch import Tensor, nn
 
-from heedful.attributions._base import (
+from heedful.attributions.deeplift import DeepLift
+from heedful.attributions.lime import Lime
+from heedful.attributions.method import (
     CompleteAttribution,
     baseline_vectors,
     complete_attribution,
@@ -23,8 +25,6 @@ from heedful.attributions._base import (
     scored_units,
     target_output,
 )
-from heedful.attributions.deeplift import DeepLift
-from heedful.attributions.lime import Lime
 from heedful.types import Attribution, Batch, Model, Trace, UserError
 
 

@@ -10,18 +10,19 @@ from pathlib import Path
 import pandas as pd
 
 from heedful import papers
-from heedful.papers._chapter import CorpusStatistics, Result, TableView
-from heedful.papers.published import Key
+from heedful.papers.chapter import CorpusStatistics, Result
+from heedful.papers.published import NumberKey
+from heedful.results import Statistic, combine_seeds, summary_frame
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
-from heedful.trials._trial import Statistic, combine_seeds, summary_frame
+from heedful.table_view import TableView
 
 Number = float | tuple[float, float, float]
 """A value, or a value with the bounds of its interval."""
 
 
-def summary(numbers: Mapping[Key, Number], n: float = 40.0) -> pd.DataFrame:
+def summary(numbers: Mapping[NumberKey, Number], n: float = 40.0) -> pd.DataFrame:
     """A summary over one seed."""
     rows = []
     for key, number in numbers.items():
@@ -30,12 +31,12 @@ def summary(numbers: Mapping[Key, Number], n: float = 40.0) -> pd.DataFrame:
     return combine_seeds([summary_frame(rows)])
 
 
-def named(metric: str, numbers: Mapping[str, Number], subset: str = "") -> dict[Key, Number]:
+def named(metric: str, numbers: Mapping[str, Number], subset: str = "") -> dict[NumberKey, Number]:
     """One metric of several methods."""
     return {(metric, method, subset): number for method, number in numbers.items()}
 
 
-def plain(numbers: Mapping[str, Number]) -> dict[Key, Number]:
+def plain(numbers: Mapping[str, Number]) -> dict[NumberKey, Number]:
     """Metrics of the whole trial."""
     return {(metric, "", ""): number for metric, number in numbers.items()}
 
@@ -74,7 +75,7 @@ def entry(
 def result(
     paper: str,
     trial: str,
-    numbers: Mapping[Key, Number] | pd.DataFrame,
+    numbers: Mapping[NumberKey, Number] | pd.DataFrame,
     corpus: str = "sst",
     encoder: str = "bilstm",
     attention: str = "additive",

@@ -8,20 +8,17 @@ import pandas as pd
 import pytest
 
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.synthetic import MOCK_CORPORA, Mock
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
+from heedful.execution.runner import topological_order
 from heedful.figures import Scatter, Violin
-from heedful.models.attentive import Additive, Attentive, Softmax
-from heedful.models.encoders import BiLSTM
-from heedful.models.transformer import SmallTransformer
-from heedful.papers import PAPERS, attefa
-from heedful.papers._chapter import Comparison, CorpusStatistics, Result
-from heedful.papers._options import PaperOptions
+from heedful.papers import PAPERS
 from heedful.papers.attefa import AttefaOptions, data_warnings
+from heedful.papers.chapter import CorpusStatistics, Result
+from heedful.papers.paper_options import PaperOptions
 from heedful.papers.published import attefa_seed_rows
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
-from heedful.runner import topological_order
 from heedful.store.recipe import Artefact
+from heedful.table_view import Comparison
 from heedful.tasks import BinaryClassification
 from heedful.training.objectives import Initialization
 from heedful.training.trained_model import TrainedModel
@@ -62,19 +59,6 @@ def test_quick_versions_look_at_a_part_of_the_corpus(paper: type[PaperOptions]) 
     trained = [recipe for recipe in recipes if isinstance(recipe, TrainedModel)]
     assert all(isinstance(model.corpus, SubsampledCorpus) for model in trained)
     assert len(trained) <= 20
-
-
-def test_what_attefa_depends_on_can_be_swept() -> None:
-    plans = [Attentive(BiLSTM(), Additive(), Softmax(value)) for value in (0.5, 2.0)]
-    temperatures = attefa.attefa_sweep([MOCK_CORPORA["mock-1"]], [*plans, SmallTransformer()])
-    assert [trial.subject.architecture for trial in temperatures] == [*plans, SmallTransformer()]
-    swept = attefa.attefa_sweep([Mock(informative=5, position="start"), Mock(informative=5, fillers=7)])
-    assert [(trial.subject.about["corpus"], trial.subject.about["encoder"]) for trial in swept] == [
-        (corpus, encoder)
-        for corpus in ("mock-5-position-start", "mock-5-fillers-7")
-        for encoder in ("bilstm", "average")
-    ]
-    assert {(trial.adversary_seeds, trial.base_seeds) for trial in swept} == {((10, 50, 257), (50,))}
 
 
 def test_a_reader_is_warned_about_few_texts_and_a_base_model_that_learned_nothing() -> None:

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import target_output
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.lime import Lime
+from heedful.attributions.method import target_output
 from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models.attentive import Additive, Attentive, Softmax
 from heedful.models.encoders import GRU, BiLSTM
 from heedful.models.input_forms import InputFormat, PairInput, SingleInput
 from heedful.tasks import BinaryClassification, MulticlassClassification
-from heedful.testing.checks import check_explainer
+from heedful.testing.checks import check_method
 from heedful.types import Batch, Model, Task, UserError
 from tests.attributions.test_deeplift import Layered, three
 from tests.attributions.test_gradient import BATCH, TARGET, pooled
@@ -155,5 +155,5 @@ def test_special_tokens_are_numbered_too() -> None:
 
 
 def test_captums_deeplift_leaves_the_model_as_it_was() -> None:
-    report = check_explainer(FaultyDeepLift())
+    report = check_method(FaultyDeepLift())
     assert all(result.passed for result in report.results if "model" in result.law), report

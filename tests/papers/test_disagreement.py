@@ -40,8 +40,8 @@ from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.types import Batch, Method, Model, Trace, UserError
 from tests.papers.results import stored_results
+from tests.small_models import some_batch
 from tests.training.test_checkpoint import fine_tuned
-from tests.trials.test_permutation import some_batch
 
 TEN = 10
 
@@ -89,7 +89,7 @@ def test_a_checkpoint_has_rollout_first_and_pairs_are_compared(tmp_path: Path) -
 def test_an_encoder_that_is_no_folder_is_refused_by_name() -> None:
     with pytest.raises(UserError, match="no encoder 'elmo'"):
         DisagreementOptions(("sst",), encoders=("elmo",)).recipes()
-    with pytest.raises(UserError, match="no checkpoint 'elmo'"):
+    with pytest.raises(UserError, match="checkpoint 'elmo'"):
         DisagreementOptions(("sst",), checkpoints=("elmo",)).recipes()
 
 

@@ -11,17 +11,18 @@ import pytest
 
 from heedful.figures import Bars, Matrix
 from heedful.papers import PAPERS
-from heedful.papers._chapter import Cell, Comparison, Result
+from heedful.papers.chapter import Result
 from heedful.papers.disagreement import PAPER_METHODS, pair_order_agreement
-from heedful.papers.published import Key
-from heedful.trials._trial import excess_metric
+from heedful.papers.published import NumberKey
+from heedful.results import excess_metric
+from heedful.table_view import Cell, Comparison
 from tests.papers.results import Number, named, plain, result, summary, table
 
 PAPER = "disagreement"
 CHAPTER = PAPERS[PAPER]
 
 
-def ours(trial: str, numbers: dict[Key, Number], corpus: str = "sst", encoder: str = "bilstm") -> Result:
+def ours(trial: str, numbers: dict[NumberKey, Number], corpus: str = "sst", encoder: str = "bilstm") -> Result:
     return result(PAPER, trial, numbers, corpus, encoder, "additive" if encoder == "bilstm" else "self")
 
 
@@ -44,7 +45,7 @@ def rounded(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
     return tuple(round(cell, 9) if isinstance(cell, float) else cell for cell in cells)
 
 
-def extended(given: Result, numbers: dict[Key, Number]) -> Result:
+def extended(given: Result, numbers: dict[NumberKey, Number]) -> Result:
     """The result with more numbers."""
     return replace(given, summary=pd.concat([given.summary, summary(numbers)], ignore_index=True))
 
@@ -211,7 +212,7 @@ def test_chapters_do_not_show_each_others_results() -> None:
 
 def truth(corpus: str, suffix: str = "", random: float = 0.2, **found: float) -> Result:
     """A ground-truth trial in which random scores find a fifth; half-widths of intervals are .1."""
-    numbers: dict[Key, Number] = plain({"texts": 40.0, "used": 40.0})
+    numbers: dict[NumberKey, Number] = plain({"texts": 40.0, "used": 40.0})
     for name, value in ({f"{name}{suffix}": value for name, value in found.items()} | {"random": random}).items():
         numbers |= {("precision", name, ""): (value, value - 0.1, value + 0.1), ("auc", name, ""): value}
     return ours("ground-truth", numbers, corpus)
@@ -251,7 +252,7 @@ def test_a_method_that_was_not_tried_on_the_hard_corpus_gains_nothing_by_it() ->
 
 def test_adversarial_attention_and_random_scores_come_last() -> None:
     given = truth("known-xor", attention=0.3, lime=0.9)
-    numbers: dict[Key, Number] = {("precision", "adversarial-attention", ""): (0.95, 0.95, 0.95)}
+    numbers: dict[NumberKey, Number] = {("precision", "adversarial-attention", ""): (0.95, 0.95, 0.95)}
     wrong = extended(given, numbers)
     rows = table(PAPER, "Methods by ground truth", wrong).rows
     assert [row[0] for row in rows[:2]] == ["lime", "attention"]
@@ -291,7 +292,7 @@ def test_measures_of_another_model_or_of_inseparable_methods_are_not_judged() ->
 
 def controls(corpus: str, **lows: tuple[float, float]) -> Result:
     """A ground-truth trial of forty texts: for each measure the lower bounds against random and adversarial scores."""
-    numbers: dict[Key, Number] = {}
+    numbers: dict[NumberKey, Number] = {}
     for measure, bounds in lows.items():
         for control, low in zip(("random", "adversarial"), bounds, strict=True):
             numbers[f"above_{control}", measure, ""] = (low + 0.1, low, low + 0.2)

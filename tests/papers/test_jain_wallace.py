@@ -14,12 +14,13 @@ from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
 from heedful.papers import PAPERS
-from heedful.papers._chapter import Comparison, Result
-from heedful.papers._options import find_embeddings
+from heedful.papers.chapter import Result
 from heedful.papers.jain_wallace import JainWallaceOptions, jain_wallace_model
-from heedful.papers.published import Key
+from heedful.papers.paper_options import find_embeddings
+from heedful.papers.published import NumberKey
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
+from heedful.table_view import Comparison
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.performance import Performance
@@ -108,7 +109,7 @@ def test_real_corpora_have_the_classes_and_shapes_that_their_models_expect(name:
 CHAPTER = PAPERS["jain-wallace"]
 
 
-def ours(trial: str, encoder: str, numbers: dict[Key, Number]) -> Result:
+def ours(trial: str, encoder: str, numbers: dict[NumberKey, Number]) -> Result:
     return result("jain-wallace", trial, numbers, encoder=encoder, statistics=SST_SIZES)
 
 
@@ -133,7 +134,7 @@ def test_models_of_other_papers_are_not_among_those_of_tables_1_and_2() -> None:
 
 
 def test_standard_deviations_are_shown_and_not_judged() -> None:
-    numbers: dict[Key, Number] = {(metric, "attention~gradient", "class 0"): 0.3 for metric in ("mean", "std")}
+    numbers: dict[NumberKey, Number] = {(metric, "attention~gradient", "class 0"): 0.3 for metric in ("mean", "std")}
     rows = table("jain-wallace", "Table 2", ours("agreement", "bilstm", numbers)).rows
     cells = {str(row[0]).rpartition(" ")[2]: row[2] for row in rows if row[1] == "0" and "gradient" in str(row[0])}
     assert cells["std"] == Comparison(0.3, 0.21)
@@ -141,7 +142,7 @@ def test_standard_deviations_are_shown_and_not_judged() -> None:
 
 
 def test_table_2_has_a_row_for_every_cell_that_we_have() -> None:
-    numbers: dict[Key, Number] = {
+    numbers: dict[NumberKey, Number] = {
         (metric, "attention~gradient", f"class {c}"): 0.3 for metric in ("mean", "std", "significant") for c in (0, 1)
     }
     agreement = ours("agreement", "average", numbers)

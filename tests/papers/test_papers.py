@@ -9,27 +9,28 @@ from pathlib import Path
 import pytest
 
 from heedful import catalogue, papers
+from heedful.data.columns import TableColumns
 from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings
-from heedful.data.table import TableColumns
+from heedful.execution.runner import run, topological_order
 from heedful.models.attentive import Attentive
 from heedful.models.input_forms import PairInput, QuestionAnswering
-from heedful.papers import _options
-from heedful.papers._chapter import Band, flatten, training_rules
-from heedful.papers._options import PaperOptions, UserData
+from heedful.papers import paper_options
 from heedful.papers.attefa import AttefaOptions
+from heedful.papers.chapter import flat_settings, training_rules
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions
+from heedful.papers.paper_options import PaperOptions, UserData
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
-from heedful.runner import run, topological_order
 from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
+from heedful.table_view import Band
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trained_model import TrainedModel
-from heedful.trials._trial import Trial
 from heedful.trials.adversarial_training import AtteFa
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.simulability import Simulability
+from heedful.trials.trial import Trial
 from heedful.types import UserError
 from tests.papers.results import StoredEntry, entry, result, to_stored
 from tests.training.test_checkpoint import fine_tuned
@@ -49,17 +50,17 @@ def table(tmp_path: Path) -> Path:
 
 
 def user_data(path: Path, second: str | None = None) -> UserData:
-    return UserData(str(path), TableColumns("remark", "mood", second))
+    return UserData(str(path), TableColumns("remark", second, "mood"))
 
 
 def test_a_paper_runs_on_the_corpora_that_are_there_and_says_when_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_options, "_is_available", lambda corpus, data: corpus.name == "sst" and data == tmp_path)
+    monkeypatch.setattr(paper_options, "_is_available", lambda corpus, data: corpus.name == "sst" and data == tmp_path)
     found = papers.paper_recipes(JainWallaceOptions(data_dir=tmp_path))
     assert {subject.corpus.name for subject in topological_order(found) if isinstance(subject, TrainedModel)} == {"sst"}
     assert JainWallaceOptions(data_dir=tmp_path).missing_corpora()[0] == "imdb"
-    monkeypatch.setattr(_options, "_is_available", lambda corpus, data: False)
+    monkeypatch.setattr(paper_options, "_is_available", lambda corpus, data: False)
     with pytest.raises(UserError, match="none of the paper's corpora"):
         papers.paper_recipes(JainWallaceOptions(data_dir=tmp_path))
 
@@ -136,10 +137,10 @@ def test_files_may_be_given_for_every_split(table: Path, tmp_path: Path) -> None
 
 
 def test_real_numbers_are_refused_where_a_paper_needs_classes(table: Path, checkpoint: str) -> None:
-    data = UserData(str(table), TableColumns("remark", "stars"))
+    data = UserData(str(table), TableColumns("remark", label="stars"))
     *attention_papers, scaffold = all_options(data, checkpoint)
     for options in attention_papers:
-        with pytest.raises(UserError, match="'stars' are real numbers"):
+        with pytest.raises(UserError, match=r"label stars.*--label-column"):
             options.recipes()
     (trial,) = (recipe for recipe in scaffold.recipes() if isinstance(recipe, Simulability))
     assert {student.training.batch_size for _, students in trial.arms for student in students} == {16}
@@ -153,7 +154,7 @@ def test_a_table_with_the_name_of_a_published_corpus_is_refused(table: Path) -> 
 
 @pytest.mark.slow
 def test_jain_wallace_runs_on_a_users_table(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_options, "MIN_EPOCH_STEPS", 2)
+    monkeypatch.setattr(paper_options, "MIN_EPOCH_STEPS", 2)
     for second in (None, "again"):
         options = JainWallaceOptions(
             user_data=user_data(table, second),
@@ -238,7 +239,7 @@ def test_the_training_of_a_model_decides_where_its_trials_do_not() -> None:
     trials = [trial(name, catalogue.TRIALS[name].paper, "model") for name in names]
     for paper, first_epoch, reduction in (("disagreement", 1, "mean"), ("jain-wallace", 2, "sum")):
         selection: dict[str, Json] = {"split": "dev", "first_epoch": first_epoch}
-        recipe = flatten({"subject": {"training": {"selection": selection, "reduction": reduction}}})
+        recipe = flat_settings({"subject": {"training": {"selection": selection, "reduction": reduction}}})
         found = papers.assign_papers(trials, {each.group: recipe for each in trials})
         assert [found[each.name] for each in trials] == [paper, paper, "disagreement", "jain-wallace"]
     # No transformer is a model of Jain & Wallace.
@@ -277,7 +278,7 @@ DOCUMENTED_CORPORA = {
 def test_the_documented_selection_of_epochs_is_what_the_command_does_by_default(name: str) -> None:
     options = papers.PAPERS[name].options(corpora=DOCUMENTED_CORPORA[name])
     trials = [recipe for recipe in options.recipes() if isinstance(recipe, Trial)]
-    runs = [replace(result(name, each.name, {}), recipe=flatten(to_stored(each))) for each in trials]
+    runs = [replace(result(name, each.name, {}), recipe=flat_settings(to_stored(each))) for each in trials]
     done = {rule for each in runs for rule in training_rules(each).values()}
     text = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if f"| `{name}` |" in line]

@@ -15,20 +15,21 @@ import pytest
 
 from heedful import catalogue
 from heedful.papers import PAPERS
-from heedful.papers._chapter import flatten
 from heedful.papers.attefa import AttefaOptions
+from heedful.papers.chapter import flat_settings
 from heedful.papers.disagreement import PAPER_METHODS
 from heedful.papers.published import (
-    Key,
+    NumberKey,
     attefa_seed_rows,
     find_published,
     protocol_differences,
     published_sizes,
     published_tradeoff,
 )
+from heedful.results import value_of
 from heedful.store.recipe import Json
-from heedful.trials._trial import Trial, value_of
 from heedful.trials.adversarial_training import DIFFERENT_JSD, PAPER_SEEDS, AdversarialTradeoff, AtteFa, attefa
+from heedful.trials.trial import Trial
 from tests.papers import derive_published
 from tests.papers.derive_published import (
     DATASET_NAMES,
@@ -45,7 +46,7 @@ def raw(name: str) -> dict:
     return content
 
 
-def published_numbers(trial: str, about: dict[str, str], paper: str = "") -> dict[Key, float]:
+def published_numbers(trial: str, about: dict[str, str], paper: str = "") -> dict[NumberKey, float]:
     """What a paper, by default that of the trial, has published about it."""
     return dict(find_published(trial, about, paper or catalogue.TRIALS[trial].paper)[1])
 
@@ -173,7 +174,7 @@ def test_the_default_of_every_paper_is_the_published_protocol(tmp_path: Path) ->
             each.name: differing
             for each in options.recipes()
             if isinstance(each, Trial)
-            and (differing := protocol_differences(each.name, name, flatten(to_stored(each))))
+            and (differing := protocol_differences(each.name, name, flat_settings(to_stored(each))))
         }
         variants = {"adversarial-attention"} if name == "jain-wallace" else set()
         assert refused.keys() == variants, name

@@ -11,27 +11,22 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from heedful import papers, runner
+from heedful import papers
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.text_corpora import MLQE
+from heedful.execution import runner
 from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
 from heedful.models.transformer import Transformer
 from heedful.papers import scaffold
-from heedful.papers.scaffold import (
-    PLAUSIBILITY_METHODS,
-    SMAT,
-    ScaffoldOptions,
-    count_layers,
-    scaffold_setting,
-    shortened_student,
-)
+from heedful.papers.scaffold import PLAUSIBILITY_METHODS, ScaffoldOptions, scaffold_setting
+from heedful.results import value_of
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable, ImageSample
 from heedful.training.smat import LearnedAttributionTable, SMaT
+from heedful.training.student_arms import SMAT, count_layers, shortened_student
 from heedful.training.teacher import LearnedExplanation, MethodExplanation
 from heedful.training.trained_model import OnOtherData, TrainedModel
-from heedful.trials._trial import value_of
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import Simulability

@@ -14,17 +14,20 @@ from torch import Tensor
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import GradientNorm
 from heedful.attributions.head_mix import StaticAttention
+from heedful.attributions.method import method_name
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
 from heedful.figures import Bars, ImageGrid, Lines, Matrix, PatchScores, Pixels
 from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES
 from heedful.models.small_transformers import SmallViT
 from heedful.papers import PAPERS, published
-from heedful.papers._chapter import Comparison, Result
 from heedful.papers._scaffold_chapter import PUBLISHED_ROWS, _image_grids, _StudentResult, find_doubt, table_doubts
+from heedful.papers.chapter import Result
 from heedful.papers.scaffold import GRADIENT_NORM, INPUT_X_GRADIENT, INTEGRATED_GRADIENTS
+from heedful.results import combine_seeds
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
+from heedful.table_view import Comparison
 from heedful.training.attribution_tables import AttributionTable, ImageSample
 from heedful.training.teacher import (
     AttentionExplanation,
@@ -37,10 +40,9 @@ from heedful.training.teacher import (
 )
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
-from heedful.trials._trial import combine_seeds
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import Simulability
-from heedful.types import method_name, read_heads
+from heedful.types import read_heads
 from tests.papers.results import StoredEntry, entry, result, table
 
 PAPER = "scaffold"

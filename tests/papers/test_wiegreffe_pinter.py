@@ -8,19 +8,20 @@ import pandas as pd
 import pytest
 
 from heedful.attributions.attention import RawAttention
+from heedful.execution.runner import topological_order
 from heedful.figures import Scatter
 from heedful.papers import PAPERS
-from heedful.papers._chapter import Band, Cell, Comparison, Result
-from heedful.papers.published import Key, published_tradeoff
+from heedful.papers.chapter import Result
+from heedful.papers.published import NumberKey, published_tradeoff
 from heedful.papers.wiegreffe_pinter import SelectionRule, WiegreffePinterOptions
 from heedful.report.html import display_table
-from heedful.runner import topological_order
+from heedful.results import combine_seeds
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.workspace import Workspace
+from heedful.table_view import Band, Cell, Comparison
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.predictions import Predictions
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import combine_seeds
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff
 from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
@@ -75,7 +76,7 @@ def test_unknown_rules_and_starts_are_refused() -> None:
 PAPER = "wiegreffe-pinter"
 
 
-def ours(trial: str, numbers: dict[Key, Number], encoder: str = "bilstm") -> Result:
+def ours(trial: str, numbers: dict[NumberKey, Number], encoder: str = "bilstm") -> Result:
     return result(PAPER, trial, numbers, encoder=encoder, statistics=SST_SIZES)
 
 
@@ -85,7 +86,7 @@ def uniform_baseline(learned: float, uniform: float) -> Result:
 
 
 def tradeoff(jsd: dict[float, float], tvd: float = 0.04, f1: float = 0.82) -> Result:
-    numbers: dict[Key, Number] = {("chosen_lambda", "", ""): max(jsd)}
+    numbers: dict[NumberKey, Number] = {("chosen_lambda", "", ""): max(jsd)}
     for strength, value in jsd.items():
         metrics = {"lambda": strength, "jsd": value, "tvd": tvd, "f1": f1}
         numbers |= {(metric, f"lambda {strength:g}", ""): number for metric, number in metrics.items()}
@@ -234,11 +235,6 @@ def test_quick_versions_have_no_published_number_no_tolerance_and_no_band() -> N
     cells = [cell for each in found for row in each.rows for cell in row if isinstance(cell, Comparison)]
     assert {(cell.published, cell.tolerance) for cell in cells} == {(None, None)}
     assert {row[0] for each in found for row in each.rows} == {"sst (quick)"}
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 TRIAL = AdversarialTradeoff(

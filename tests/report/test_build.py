@@ -24,30 +24,32 @@ from heedful.attributions.gradient import Gradient
 from heedful.attributions.head_mix import HeadMix
 from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
+from heedful.execution.runner import run
 from heedful.figures import Figure
 from heedful.papers import PAPERS
-from heedful.papers._chapter import Comparison, Result, SectionExtras, TableView
+from heedful.papers.chapter import Result, SectionExtras
+from heedful.papers.example_texts import example_heatmaps
 from heedful.papers.jain_wallace import jain_wallace_trials, single_model_trials
 from heedful.report.build import build_page, summary_tables, write_report
-from heedful.report.explorer import collect_texts, find_model_texts
-from heedful.report.heatmap import example_heatmaps
 from heedful.report.page import Page, Section
-from heedful.runner import run
+from heedful.report.text_table import collect_texts, find_model_texts
+from heedful.results import Finding, Statistic, Verdict, combine_seeds, summary_frame
 from heedful.store import artefact_files as store
 from heedful.store.artefact_files import CorruptArtefactWarning, IndexEntry
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
+from heedful.table_view import Comparison, TableView
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import checkpoint
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import Adam, EpochSelection, SelectionSplit, Training
-from heedful.trials._trial import Finding, Statistic, Trial, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
+from heedful.trials.trial import Trial
 from heedful.types import Corpus, Splits, UserError
 from tests.given import Verdicts, save_model
 from tests.stored import FilmModel, films, stored
@@ -377,14 +379,14 @@ def test_reports_and_lists_do_without_transformers_and_most_of_scipy() -> None:
         "import sys, heedful.report.build, heedful.papers; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"transformers", "scipy", "sklearn", "matplotlib", "sympy"} & {*loaded} == set()
+    assert {"transformers", "scipy", "sklearn", "PIL", "sympy"} & {*loaded} == set()
 
 
 def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, Section], report: Path) -> None:
     labels = [link.label for link in sections["agreement-sentences-bilstm-additive"].texts]
     assert labels == ["seed 0", "seed 1"]
     addresses = {link.address for section in sections.values() for link in section.texts}
-    assert {path.relative_to(report).as_posix() for path in report.glob("texts/*")} == addresses
+    assert {path.relative_to(report).as_posix() for path in report.glob("texts/*.html")} == addresses
     index = (report / "index.html").read_text(encoding="utf-8")
     assert all(f'href="{address}"' in index for address in addresses)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import re
-import sys
 from inspect import isabstract, isclass
 from xml.etree import ElementTree
 
-import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from heedful import figures
 from heedful.figures import (
@@ -116,11 +115,6 @@ def test_every_kind_of_chart_is_tested() -> None:
 @pytest.mark.parametrize("name", CHARTS)
 def test_the_same_chart_gives_the_same_bytes(name: str) -> None:
     assert svg(CHARTS[name]) == svg(CHARTS[name])
-
-
-def test_drawing_does_without_pyplot_and_its_global_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    assert all("<svg" in svg(chart) for chart in CHARTS.values())
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -342,11 +336,10 @@ def test_images_are_embedded_with_their_pixels_and_scores_with_their_signs() -> 
     images = [e.attrib["href"] for e in parsed(CHARTS["images"]).iter(f"{SVG}image")]
     assert len(images) == 2
     picture, scores = (
-        matplotlib.image.imread(io.BytesIO(base64.b64decode(i.partition(",")[2])), "png") for i in images
+        np.asarray(Image.open(io.BytesIO(base64.b64decode(image.partition(",")[2])))) for image in images
     )
-    assert picture[0, 0, :3].tolist() == [1.0, 0.0, 0.0]
-    strengths = (255 * scores[0, :, 3]).round().tolist()
-    assert strengths == [128, 255]
+    assert picture[0, 0, :3].tolist() == [255, 0, 0]
+    assert scores[0, :, 3].tolist() == [128, 255]
     assert scores[0, 0, 0] > scores[0, 0, 2]
     assert scores[0, 1, 2] > scores[0, 1, 0]
 

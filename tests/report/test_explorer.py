@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from dataclasses import dataclass, field, replace
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,43 +17,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.attributions.attention import AttentionXGradient, RawAttention
+from heedful.attributions.controls import RandomizedModel
+from heedful.attributions.gradient import Gradient
+from heedful.attributions.layer_mix import LayerMix
+from heedful.attributions.method import MethodTags, method_name, tags_of
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.figures import printable
-from heedful.report import explorer
+from heedful.formatting import page_text
+from heedful.report import text_table
 from heedful.report.charts import png_pixels
 from heedful.report.explorer import (
     ALL_HEADS,
+    _selections,
+    data_json,
+    delete_stale_pages,
+    explorer_html,
+    outcome_table,
+    table_beside,
+    write_explorer,
+    write_text_page,
+)
+from heedful.report.text_table import (
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
-    ExplanationRow,
-    ExplorerData,
-    ExplorerText,
+    ScoreCell,
+    ScoreColumn,
     TextMetric,
-    TokenWeights,
+    TextRow,
+    TextTable,
     _attribution_rows,
-    _selections,
+    _StoredAttributions,
     collect_texts,
-    data_json,
     decode_head_maps,
-    delete_stale_pages,
     encode_head_maps,
-    explorer_html,
     find_model_texts,
     natural_sort_key,
-    outcome_table,
+    read_text_table,
     tabulate_texts,
-    write_explorer,
+    write_text_table,
 )
 from heedful.store.artefact_files import CorruptArtefactError, IndexEntry
-from heedful.store.recipe import Artefact, Json
+from heedful.store.recipe import Artefact, to_json
 from heedful.store.workspace import Workspace
-from heedful.types import method_name
+from heedful.training.attribution_tables import TAGS_NOTE, TrueClass, read_tags
+from heedful.types import Method, Pooling, UserError
 from tests.papers.results import entry
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
 from tests.tabs import launched, opened
 
 MODEL = FilmModel()
-ROW = ExplanationRow("attention")
+ROW = ScoreColumn("attention")
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class StoredColumns:
     notes: dict[str, object] = field(default_factory=dict)
 
 
-def texts_in(workspace: Workspace) -> ExplorerData:
+def texts_in(workspace: Workspace) -> TextTable:
     [source] = find_model_texts(workspace.entries())
     return collect_texts(source, IndexEntry.open)
 
@@ -74,9 +89,9 @@ def write_all(workspace: Workspace, folder: Path) -> list[Path]:
     return written
 
 
-def one_text(tokens: tuple[str, ...]) -> ExplorerData:
-    text = ExplorerText("t", tokens, (), 0, 0, 0.5, None, (), (TokenWeights(np.full(len(tokens), 0.1)),))
-    return ExplorerData({}, (), (ROW,), (), (text,))
+def one_text(tokens: tuple[str, ...]) -> TextTable:
+    text = TextRow("t", tokens, (), 0, 0, 0.5, None, (), (ScoreCell(np.full(len(tokens), 0.1)),))
+    return TextTable({}, (), (ROW,), (), texts=(text,))
 
 
 def data_of(document: str) -> dict[str, Any]:
@@ -149,7 +164,7 @@ def test_markup_in_tokens_uids_and_classes_stays_text(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(max_size=6), max_size=6))
 def test_json_cannot_leave_its_element_and_gives_the_tokens_back(tokens: list[str]) -> None:
-    safe = tuple(printable(token) for token in tokens)
+    safe = tuple(page_text(token) for token in tokens)
     block = data_json(one_text(safe))
     assert not set("<>&\u2028\u2029") & set(block)
     assert json.loads(block)["texts"][0]["tokens"] == list(safe)
@@ -165,6 +180,7 @@ def test_the_same_workspace_gives_the_same_bytes_and_unchanged_pages_are_not_rew
     workspace = films(tmp_path / "w")
     pages = [write_all(workspace, tmp_path / name)[0] for name in ("a", "b")]
     assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert table_beside(pages[0]).read_bytes() == table_beside(pages[1]).read_bytes()
     before = pages[0].stat().st_mtime_ns
     write_all(workspace, tmp_path / "a")
     assert pages[0].stat().st_mtime_ns == before
@@ -232,7 +248,7 @@ def test_pages_of_models_that_are_gone_are_deleted_and_foreign_files_stay(tmp_pa
     foreign = old.with_name("notes-0123456789ab.html")
     foreign.write_text("mine")
     [new] = write_all(films(tmp_path / "two", seed=1), tmp_path / "report")
-    assert sorted(new.parent.iterdir()) == sorted([foreign, new])
+    assert sorted(new.parent.iterdir()) == sorted([foreign, new, table_beside(new)])
 
 
 def test_a_sample_and_a_missing_adversary_are_warned_of(tmp_path: Path) -> None:
@@ -253,7 +269,7 @@ def test_of_too_many_texts_some_are_shown_the_same_of_every_table_and_those_of_s
     )
     workspace = stored(tmp_path, *recipes)
     everything = texts_in(workspace)
-    monkeypatch.setattr(explorer, "MAX_TEXTS", 2)
+    monkeypatch.setattr(text_table, "MAX_SHOWN_TEXTS", 2)
     found = texts_in(workspace)
     assert "2 of 3 texts; the others are not shown." in found.warnings
     uids = [text.uid for text in found.texts]
@@ -299,31 +315,34 @@ def test_a_corpus_with_a_long_name_has_pages_of_its_own(tmp_path: Path) -> None:
     assert max(map(len, names)) < 200
 
 
-def test_the_note_on_attention_is_true_of_self_attention() -> None:
-    facts = {"method": "attention", "attention": "self", "split": "test", "corpus": "films"}
-    source = entry("scores", "attributions", facts=facts, links={"subject": ["model"]})
-    [row] = [each.row for each in _attribution_rows([(source, {"uid": [], "scores": []})])]
-    assert "sum to 1" not in row.note
-    assert "special tokens" in row.note
-
-
-def test_the_notes_on_leave_one_out_say_whether_it_has_a_sign() -> None:
-    notes = {}
-    for output in LeaveOneOut(), LeaveOneOut("logit"), LeaveOneOut("distribution"):
-        facts: dict[str, Json] = {"method": method_name(output), "attention": "self"}
-        source = entry("scores", "attributions", facts=facts)
-        [row] = [each.row for each in _attribution_rows([(source, {"uid": [], "scores": []})])]
-        notes[output.output] = row.note
-    assert notes["probability"] == notes["logit"]
-    assert "size" in notes["distribution"]
-    assert "size" not in notes["logit"]
+@pytest.mark.parametrize(
+    ("method", "pooling"),
+    [
+        (RawAttention(), "mean"),
+        (RandomizedModel(), "mean"),
+        (RandomizedModel(Gradient()), "sum"),
+        (AttentionXGradient(), "mean"),
+        (AttentionXGradient(positive=False), "sum"),
+        (LayerMix(score_type="distribution"), "mean"),
+        (LayerMix(), "sum"),
+        (TrueClass(LeaveOneOut("distribution")), "mean"),
+    ],
+)
+def test_a_row_follows_the_tags_that_are_stored_with_it(method: Method, pooling: Pooling) -> None:
+    source = entry("scores", "attributions", facts={"method": method_name(method)})
+    tags = read_tags({TAGS_NOTE: to_json(asdict(tags_of(method)))})
+    [row] = [each.row for each in _attribution_rows([_StoredAttributions(source, {"uid": [], "scores": []}, tags)])]
+    assert row == ScoreColumn(row.name, tags.note, is_visible=not tags.is_control, pooling=pooling)
 
 
 def test_the_note_on_a_method_that_samples_until_it_is_accurate_has_the_mean_of_its_samples() -> None:
     source = entry("scores", "attributions", facts={"method": "lime(error=0.05)"})
     cells: dict[str, list[object]] = {"uid": ["a", "b"], "scores": [np.ones(1), np.ones(1)]}
-    [plain] = [each.row for each in _attribution_rows([(source, cells)])]
-    [row] = [each.row for each in _attribution_rows([(source, cells | {"samples": [40, 62]})])]
+    [plain] = [each.row for each in _attribution_rows([_StoredAttributions(source, cells, MethodTags())])]
+    [row] = [
+        each.row
+        for each in _attribution_rows([_StoredAttributions(source, cells | {"samples": [40, 62]}, MethodTags())])
+    ]
     assert "samples" not in plain.note
     assert "51 samples" in row.note
 
@@ -332,11 +351,11 @@ PIECES = {
     "t-1": (["[CLS]", "un", "##watch", "##able", "film", "[SEP]"], [-1, 0, 0, 0, 1, -1]),
     "t-2": (["[CLS]", "a", "fine", "film", "[SEP]"], [-1, 0, 1, 2, -1]),
 }
-ROWS = (ExplanationRow("lime", is_summed=True), ExplanationRow("attention"), ExplanationRow("gradient", is_summed=True))
+ROWS = (ScoreColumn("lime", pooling="sum"), ScoreColumn("attention"), ScoreColumn("gradient", pooling="sum"))
 FAITHFULNESS, CHANGE = TextMetric("share", LEAST_FAITHFUL), TextMetric("change", MOST_MANIPULABLE, is_descending=True)
 
 
-def audited() -> ExplorerData:
+def audited() -> TextTable:
     """Two texts in pieces of words, one with a wrong prediction, one with words that people marked."""
     scores = {
         "lime": {"t-1": [9.0, 0.2, -0.5, 0.1, 0.4, 9.0], "t-2": [0.0, 0.1, 0.2, 0.3, 0.0]},
@@ -444,14 +463,14 @@ MAPS = {
 }
 
 
-def with_heads() -> ExplorerData:
+def with_heads() -> TextTable:
     """The first text has three pieces in its first word, so that its weight counts three times in a share."""
     units = {uid: (list(own), list(words)) for uid, (own, words) in PIECES.items()}
     table = pd.DataFrame([
         {"uid": uid, "units": own, "scores": [0.1] * len(own), "scored": [word >= 0 for word in words], "words": words}
         for uid, (own, words) in units.items()
     ])  # fmt: skip
-    return tabulate_texts({"attention": table}, [ExplanationRow("attention")], {}, (), head_maps=MAPS)
+    return tabulate_texts({"attention": table}, [ScoreColumn("attention")], {}, (), head_maps=MAPS)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(1e-4, 1))
@@ -474,7 +493,7 @@ def test_maps_of_heads_are_in_the_page_and_their_mean_without_a_script() -> None
 def test_maps_of_other_texts_and_of_a_single_head_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     data = with_heads()
     with monkeypatch.context() as patch:
-        patch.setattr(explorer, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
+        patch.setattr(text_table, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
         cut = with_heads()
     assert [bool(text.maps) for text in cut.texts] == [True, False]
     assert len(cut.warnings) == 1
@@ -485,7 +504,7 @@ def test_maps_of_other_texts_and_of_a_single_head_are_left_out(monkeypatch: pyte
     assert with_heads().heads == (0, 0)
 
 
-def with_images() -> ExplorerData:
+def with_images() -> TextTable:
     """An image of 2 x 4 pixels in two patches, of which the second speaks against the prediction."""
     row = {
         "uid": "i-1", "units": ["<class>", "0,0", "0,1"], "scores": [0.0, 0.5, -0.25], "scored": [False, True, True],
@@ -493,7 +512,7 @@ def with_images() -> ExplorerData:
     }  # fmt: skip
     tables = {"lime": pd.DataFrame([row])}
     images = {"i-1": np.full((2, 4, 3), 51, dtype=np.uint8)}
-    return tabulate_texts(tables, [ExplanationRow("lime")], {}, ("bad", "good"), images=images)
+    return tabulate_texts(tables, [ScoreColumn("lime")], {}, ("bad", "good"), images=images)
 
 
 def test_an_image_is_shown_beside_the_scores_of_its_patches_without_a_script() -> None:
@@ -555,3 +574,48 @@ def test_layers_heads_and_images_in_a_browser(tmp_path: Path) -> None:
         assert tab.locator("img").last.bounding_box() == tab.locator("canvas").bounding_box()
         assert tab.locator("img").first.evaluate("(i) => i.naturalWidth") == 4
         assert faults == []
+
+
+def test_a_table_is_read_as_it_was_written_and_gives_the_same_page(tmp_path: Path) -> None:
+    hostile = replace(audited(), facts={"corpus": HOSTILE, "seed": 3}, classes=(HOSTILE, "\ud800"))
+    tables = [texts_in(films(tmp_path / "w")), hostile, with_heads(), with_images(), one_text(())]
+    for number, table in enumerate(tables):
+        page = write_text_page(table, tmp_path / f"{number}.html")
+        found = read_text_table(table_beside(page))
+        assert explorer_html(found) == page.read_text(encoding="utf-8")
+        assert (found.title, len(found.texts)) == (table.title, len(table.texts))
+    frame = pd.read_parquet(tmp_path / "0.parquet")
+    scores = dict(zip(frame["uid"], frame["scores: attention"], strict=True))
+    assert [*scores["t-2"]] == [*SCORES["t-2"]]
+
+
+@given(st.integers(0, 10_000), st.binary(max_size=4))
+def test_a_damaged_table_is_refused_or_read(place: int, damage: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_text_table(audited(), Path(folder) / "t.parquet")
+        content = path.read_bytes()
+        start = place % len(content)
+        path.write_bytes(content[:start] + damage + content[start + len(damage) + 1 :])
+        with contextlib.suppress(UserError):
+            for text in read_text_table(path).texts:
+                assert all(cell is None or len(cell.weights) == len(text.tokens) for cell in text.rows)
+
+
+def test_tables_whose_columns_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    table = audited()
+    first = table.texts[0]
+    odd = [
+        first._replace(tokens=first.tokens[1:]),
+        first._replace(words=(0,)),
+        first._replace(rows=(ScoreCell(np.ones(9)), *first.rows[1:])),
+    ]
+    for text in odd:
+        path = write_text_table(replace(table, texts=(text,)), tmp_path / "t.parquet")
+        with pytest.raises(UserError, match="t-1"):
+            read_text_table(path)
+    path = write_text_table(replace(table, texts=(first,), patches=(1, 4)), tmp_path / "t.parquet")
+    with pytest.raises(UserError, match="t-1"):
+        read_text_table(path)
+    pd.DataFrame({"uid": ["a"]}).to_parquet(path)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        read_text_table(path)

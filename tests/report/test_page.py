@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, Violin
-from heedful.papers._chapter import Band, Comparison, TableView
-from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TextMetric, TokenWeights, explorer_html
+from heedful.report.explorer import explorer_html
 from heedful.report.html import display_table, write_atomically
 from heedful.report.page import (
     Chapter,
@@ -29,7 +28,9 @@ from heedful.report.page import (
     section_facets,
     verdict_badges,
 )
-from heedful.trials._trial import Finding, Verdict
+from heedful.report.text_table import ScoreCell, ScoreColumn, TextMetric, TextRow, TextTable
+from heedful.results import Finding, Verdict
+from heedful.table_view import Band, Comparison, TableView
 from heedful.types import UserError
 from tests.tabs import UNBROKEN, launched, opened
 
@@ -382,15 +383,15 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
     page = write_page(
         tmp_path, Page(word, word, {word: word}, (Chapter(word, word, word, sections, (table,)),), (word,))
     )
-    row = ExplanationRow(word, word)
-    weights = TokenWeights(np.array([0.5, -0.1]))
-    text = ExplorerText(word, (word, "b"), (), 0, 0, 0.5, 1, (0.1,), (weights, weights))
-    data = ExplorerData(
+    row = ScoreColumn(word, word)
+    weights = ScoreCell(np.array([0.5, -0.1]))
+    text = TextRow(word, (word, "b"), (), 0, 0, 0.5, 1, (0.1,), (weights, weights))
+    data = TextTable(
         {"corpus": word, "encoder": word},
         (word, word),
         (row, replace(row, name=f"{word}!")),
         (TextMetric(word, word),),
-        (text,),
+        texts=(text,),
     )
     write_atomically([explorer_html(data, (Link(word, "b.html"),))], tmp_path / "texts" / "a.html")
     with launched() as browser:

@@ -119,7 +119,7 @@ def test_notes_come_back_as_valid_json(workspace: Workspace, monkeypatch: pytest
 def test_number_that_is_not_finite_is_refused_by_its_key(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, number: float
 ) -> None:
-    with pytest.raises(ValueError, match=r"^notes\.epochs\[1\]\.loss is -?(nan|inf): notes hold finite"):
+    with pytest.raises(ValueError, match=r"^notes\.epochs\[1\]\.loss is -?(nan|inf)"):
         serve(workspace, Artefact(notes={"epochs": [{"loss": 1.0}, {"loss": number}]}), monkeypatch)
     assert not workspace.has(Given())
 
@@ -133,7 +133,7 @@ def test_note_that_is_not_json_is_refused_by_its_key(
 
 
 def test_make_that_gives_no_artefact_is_refused(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TypeError, match=r"Given\.make gave a dict, not an Artefact"):
+    with pytest.raises(TypeError, match=r"Given\.make .*dict"):
         serve(workspace, {}, monkeypatch)  # type: ignore[arg-type]
 
 

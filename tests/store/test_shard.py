@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful._process_pool import WORKER_DIED
-from heedful.outcome import Outcome, attempt
-from heedful.runner import run
+from heedful.execution.outcome import WORKER_DIED, Outcome, attempt
+from heedful.execution.runner import run
 from heedful.store.recipe import Resources
 from heedful.store.shard import BLOCK_ROWS, SHARD_ROWS, Shard
 from heedful.store.workspace import Workspace

@@ -174,6 +174,7 @@ print([digest_state(make(1)).digest for make in MAKERS.values()])
 """
 
 
+@pytest.mark.slow
 def test_digests_are_the_same_in_every_process() -> None:
     root = Path(__file__).parents[2]
     found = {

@@ -15,11 +15,12 @@ import pytest
 import torch
 from filelock import FileLock
 
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.progress import SilentProgress
 from heedful.store import artefact_files
 from heedful.store.artefact_files import CorruptArtefactWarning
-from heedful.store.recipe import Artefact, Recipe, code_digest
+from heedful.store.code_digest import code_digest
+from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import Corpus, Splits, UserError
 

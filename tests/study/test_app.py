@@ -189,7 +189,7 @@ def test_competition_rankings_are_stored(served: Served, ranks: tuple[int, ...])
         ((1, 2, 2, 3), "2 maps share place 2, so the next place is 4, not 3"),
         ((1, 1, 2, 3), "2 maps share place 1, so the next place is 3, not 2"),
         ((1, 3, 3, 4), "after place 1 the next place is 2, not 3"),
-        ((2, 2, 3, 4), "nobody has place 1"),
+        ((2, 2, 3, 4), "place 1"),
         ((1, 1, 1, 2), "3 maps share place 1, so the next place is 4, not 2"),
     ],
 )

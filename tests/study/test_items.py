@@ -14,7 +14,7 @@ from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
 from heedful.models.small_transformers import ScalarMix, SmallViT
 from heedful.report.charts import png_pixels
-from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, explorer_html
+from heedful.report.text_table import ScoreCell, ScoreColumn, TextRow, TextTable, write_text_table
 from heedful.store.workspace import Workspace
 from heedful.study.design import CONTROL, StudyOptions
 from heedful.study.items import ItemChoice, build_study, read_source
@@ -30,15 +30,15 @@ SMALL = StudyOptions(items=10, per_person=8, people=4, checks=1, repeats=1)
 
 def test_pieces_of_words_are_added_or_averaged(tmp_path: Path) -> None:
     rows = (
-        ExplanationRow("lime", is_summed=True),
-        ExplanationRow("attention"),
-        ExplanationRow("x", is_adversarial=True),
+        ScoreColumn("lime", pooling="sum"),
+        ScoreColumn("attention"),
+        ScoreColumn("x", is_adversarial=True),
     )
-    weights = (TokenWeights(np.array([1.0, 2.0, -4.0, np.nan])), TokenWeights(np.array([0.2, 0.4, 0.4, 0.0])), None)
-    text = ExplorerText("u", ("un", "kind", "words", "."), (1, 3), 3, 1, 0.9, None, (), weights, words=(0, 0, 1, 2))
-    page = tmp_path / "page.html"
-    page.write_text(explorer_html(ExplorerData({}, ("no", "yes"), rows, (), (text,))))
-    source = read_source(page)
+    weights = (ScoreCell(np.array([1.0, 2.0, -4.0, np.nan])), ScoreCell(np.array([0.2, 0.4, 0.4, 0.0])), None)
+    text = TextRow("u", ("un", "kind", "words", "."), (1, 3), 3, 1, 0.9, None, (), weights, words=(0, 0, 1, 2))
+    source = read_source(
+        write_text_table(TextTable({}, ("no", "yes"), rows, (), texts=(text,)), tmp_path / "texts.parquet")
+    )
     assert source.methods == ("lime", "attention")
     item = source.texts["u"]
     assert (item.words, item.joined, item.second, item.predicted) == (("unkind", "words", "."), (2,), 2, "yes")
@@ -151,9 +151,9 @@ def test_what_cannot_be_built_is_one_line(
         )
 
 
-def test_what_is_no_source_is_one_line(tmp_path: Path) -> None:
+def test_what_is_not_a_source_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "x.html").write_text("<p>")
-    (tmp_path / "y.html").write_text('<script type="application/json" id="data">{"classes": 3}</script>')
-    for path, reason in (("x.html", "no page"), ("y.html", "damaged"), ("z", "does not exist"), (".", "no stored")):
+    (tmp_path / "y.parquet").write_text("PAR1")
+    for path, reason in (("x.html", "x.parquet"), ("y.parquet", "y.parquet"), ("z", "z"), (".", "workspace")):
         with pytest.raises(UserError, match=reason):
             read_source(tmp_path / path)

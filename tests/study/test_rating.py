@@ -17,9 +17,9 @@ import trueskill
 from typer.testing import CliRunner, Result
 
 from heedful import cli
-from heedful.papers._chapter import Comparison
 from heedful.report.build import build_page
 from heedful.report.page import page_html
+from heedful.results import Statistic, Verdict, find_statistic, get_statistic, select_statistics
 from heedful.store.workspace import Workspace
 from heedful.study import rating as rating_module
 from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers
@@ -39,7 +39,7 @@ from heedful.study.rating import (
     store_rating,
     write_rating_page,
 )
-from heedful.trials._trial import Statistic, Verdict, find_statistic, get_statistic, select_statistics
+from heedful.table_view import Comparison
 from heedful.trials.simulability import NO_EXPLANATION
 from heedful.types import UserError
 

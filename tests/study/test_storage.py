@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sql
 from sqlalchemy.exc import IntegrityError
 
+from heedful.results import get_statistic
 from heedful.study.answers import Occasion
 from heedful.study.design import CONTROL, StudyOptions, StudyTask, read_keys, read_study, write_study
 from heedful.study.items import build_study
@@ -31,7 +32,6 @@ from heedful.study.storage import (
     load_answers,
     open_store,
 )
-from heedful.trials._trial import get_statistic
 from heedful.types import UserError
 from tests.invented_studies import text_page
 

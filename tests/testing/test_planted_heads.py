@@ -86,7 +86,7 @@ def test_only_the_planted_head_changes_the_output() -> None:
 
 
 def test_impossible_planted_heads_are_refused() -> None:
-    with pytest.raises(UserError, match="no head"):
+    with pytest.raises(UserError, match="head"):
         PlantedHeads(2, 2, (2, 0))
     with pytest.raises(UserError, match="divided among"):
         PlantedHeads(1, 3).build(BinaryClassification(), torch.zeros(5, 8), Generator())

@@ -10,13 +10,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Generator, Tensor
-from transformers import PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.data.tokenization import Subwords, Words
+from heedful.data.subwords import Subwords
+from heedful.data.words import Words
 from heedful.models.attentive import Additive, Attentive, Sparsemax
 from heedful.models.encoders import Perceptron
 from heedful.models.input_forms import PairInput
@@ -39,10 +38,10 @@ from heedful.training.predictions import Predictions
 from heedful.training.trained_model import TrainedModel
 from heedful.types import SPLITS, Attribution, Batch, Example, Model, UserError
 from tests.networks import TinyTransformer
+from tests.subword_tokenizers import save_two_pieces
 from tests.tiny import WORDS, Sentences, subject
 
 PERCEPTRON = Attentive(Perceptron(4), Additive())
-wrapped: Callable[..., PreTrainedTokenizerFast] = PreTrainedTokenizerFast
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,6 @@ SOURCES: dict[str, AttentionSource] = {
     "scattered": RandomAttention(seed=3),
     "scored": FromScores(subject(), Places()),
 }
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 @pytest.fixture(scope="module")
@@ -309,25 +303,9 @@ def test_zero_weights_of_a_sparse_base_stay_zero(workspace: Workspace) -> None:
 @pytest.fixture(scope="module")
 def transformer(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     """A tiny transformer that reads most words in two pieces."""
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        *{word[:2]: 0 for word in WORDS},
-        *{f"##{word[2:]}": 0 for word in WORDS},
-    ]
-    tokenizer = Tokenizer(models.WordPiece({p: i for i, p in enumerate(dict.fromkeys(pieces))}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    folder = tmp_path_factory.mktemp("tokenizer")
-    wrapped(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
-    return replace(
-        subject(epochs=2, count=12),
-        tokenization=Subwords(str(folder), 32),
-        architecture=TinyTransformer(),
-        embeddings=None,
-    )
+    tokenization = Subwords(save_two_pieces(tmp_path_factory.mktemp("tokenizer"), WORDS), 32)
+    base = subject(epochs=2, count=12)
+    return replace(base, tokenization=tokenization, architecture=TinyTransformer(), embeddings=None)
 
 
 @pytest.mark.slow

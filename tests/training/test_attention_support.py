@@ -11,23 +11,20 @@ import torch
 from torch import Generator, Tensor, nn
 
 from heedful.measures.divergence import jensen_shannon_bound
-from heedful.models.transformer import TransformerModel, build_network, open_layers
+from heedful.models.acceptance import open_layers
+from heedful.models.small_transformers import build_network
+from heedful.models.transformer import TransformerModel
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification
-from heedful.training.attention_sources import (
-    AttentionSource,
-    RandomAttention,
-    ShuffledAttention,
-    UniformAttention,
-)
+from heedful.training.attention_sources import AttentionSource, RandomAttention, ShuffledAttention, UniformAttention
 from heedful.training.objectives import ImposedAttention
 from heedful.training.predictions import attention_support, compare_predictions
 from heedful.trials.permutation import Permutation, output_changes
 from heedful.trials.seed_variance import SeedVariance
 from heedful.types import Architecture, Batch, Model, Task, Trace
 from tests.networks import TinyTransformer
+from tests.small_models import some_batch
 from tests.tiny import subject
-from tests.trials.test_permutation import some_batch
 
 
 class UserModel(Model):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from heedful.attributions._base import SampledAttribution
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
-from heedful.data.tokenization import Words
+from heedful.attributions.method import SampledAttribution
+from heedful.data.words import Words
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import (
     AttributionTable,
@@ -30,11 +30,6 @@ from tests.small_shards import SIZE, ShardedSentences, set_shards, small_shards
 from tests.tiny import Sentences, subject
 
 __all__ = ["small_shards"]
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 def test_a_table_has_units_and_scores_of_every_example(workspace: Workspace) -> None:

@@ -15,15 +15,17 @@ from torch import nn
 from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
-from heedful.data.tokenization import Subwords, SubwordTokenizer, Words
+from heedful.data.label_match import MATCH_NAMES, match_classes
+from heedful.data.subwords import Subwords, SubwordTokenizer
+from heedful.data.words import Words
 from heedful.models.model_files import OutputLabels, read_output_labels
 from heedful.models.transformer import Transformer
+from heedful.results import value_of
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import Checkpoint, LabelAlignedCorpus, checkpoint
 from heedful.training.trained_model import OnOtherData, TrainedModel
-from heedful.trials._trial import value_of
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
@@ -104,10 +106,10 @@ class Marks(Three):
 
 
 def test_classes_are_matched_by_name_whatever_the_case_and_order() -> None:
-    whole, aligned = Three().read(NOWHERE), LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "contra_diction"))
-    with pytest.raises(UserError, match="outputs are Neutral, ENTAILMENT, contra_diction"):
+    whole, aligned = Three().read(NOWHERE), LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "opposition"))
+    with pytest.raises(UserError, match="Neutral, ENTAILMENT, opposition"):
         aligned.read(NOWHERE)
-    moved = LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "contradiction")).read(NOWHERE)
+    moved = LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "contra_diction")).read(NOWHERE)
     assert moved.task == MulticlassClassification(3)
     assert moved.class_names == ("neutral", "entailment", "contradiction")
     for split in SPLITS:
@@ -152,9 +154,34 @@ def test_two_classes_get_a_logit_each_and_the_truth_follows_class_one() -> None:
 def test_placeholder_names_keep_the_order_with_a_note() -> None:
     splits = LabelAlignedCorpus(Sentences(4), ("LABEL_0", "LABEL_1")).read(NOWHERE)
     assert splits.train == Sentences(4).read(NOWHERE).train
-    assert splits.notes["outputs of the model"] == "LABEL_0, LABEL_1, taken to be negative, positive in this order"
+    assert MATCH_NAMES["order"] in str(splits.notes["outputs of the model"])
     by_name = LabelAlignedCorpus(Sentences(4), ("Positive", "negative")).read(NOWHERE)
-    assert by_name.notes["outputs of the model"] == "Positive, negative, matched with the classes by name"
+    assert MATCH_NAMES["name"] in str(by_name.notes["outputs of the model"])
+    assert [example.label for example in by_name.train] != [example.label for example in splits.train]
+
+
+@pytest.mark.parametrize(
+    ("classes", "outputs", "expected"),
+    [
+        (("pos", "neg"), ("LABEL_0", "LABEL_1"), ("order", (0, 1))),
+        (("0", "1"), ("bad", "good"), ("index", (0, 1))),
+        (("1", "2"), ("bad", "good"), ("order", (0, 1))),
+        (("neg", "pos"), ("POSITIVE", "NEGATIVE"), ("beginning", (1, 0))),
+        (("toxic", "fine"), ("not toxic", "toxic"), ("name", (1, 0))),
+        (("fine", "toxic"), ("not toxic", "toxic"), ("order", (0, 1))),
+        (("no", "yes"), ("not toxic", "toxic"), ("order", (0, 1))),
+        (("a-b", "ab"), ("a-b", "ab"), ("name", (0, 1))),
+        (("A", "a"), ("a", "b"), None),
+        (("hatespeech", "offensive"), ("normal", "abusive"), None),
+        (("cat", "dog"), ("bad", "good"), None),
+    ],
+)
+def test_each_class_has_an_output_of_its_own(
+    classes: tuple[str, ...], outputs: tuple[str, ...], expected: tuple[str, tuple[int, ...]] | None
+) -> None:
+    match = match_classes(classes, outputs)
+    indices = () if match is None else tuple(index for _, index in match[1])
+    assert (None if match is None else (str(match[0]), indices)) == expected
 
 
 def test_a_wrong_number_of_outputs_is_refused_in_one_line() -> None:

@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.measures.divergence import AttentionDistance, jensen_shannon, kullback_leibler, total_variation
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import GRU, Average, BiLSTM, Encoder
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
-from heedful.training.objectives import (
-    AdversarialTraining,
-    TrainedAdversary,
-    adversary_distance,
-    class_weights,
-)
+from heedful.training.objectives import AdversarialTraining, TrainedAdversary, adversary_distance, class_weights
 from heedful.training.predictions import BatchPredictions, Predictions, load_predictor
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
@@ -29,11 +24,6 @@ from tests.networks import TinyTransformer
 from tests.tiny import Sentences, subject
 
 BY_DECEPTION = Training(3, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("deceiving"))
 
 
 def adversary(base: TrainedModel, objective: AdversarialTraining | TrainedAdversary, *, seed: int = 1) -> TrainedModel:

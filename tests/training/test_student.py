@@ -16,7 +16,7 @@ from heedful.attributions.gradient import InputXGradient
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.progress import SilentProgress

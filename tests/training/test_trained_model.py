@@ -12,7 +12,7 @@ from pandas.testing import assert_frame_equal
 
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.table import Table
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Perceptron
 from heedful.models.transformer import Transformer
@@ -28,11 +28,6 @@ from heedful.trials import performance
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, Splits, UserError
 from tests.tiny import Sentences, subject
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 def test_the_notes_have_sizes_parameters_and_the_best_epoch(workspace: Workspace) -> None:

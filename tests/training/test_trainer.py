@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Generator, Tensor
 
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
 from heedful.progress import SilentProgress
@@ -283,7 +283,7 @@ def test_patience_stops_training(tmp_path: Path) -> None:
 
 def test_an_unknown_score_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     run = replace(run_of_sentences(), training=Training(2, 8, selection=EpochSelection(metric="bleu")))
-    with pytest.raises(UserError, match=r"no score 'bleu'.*accuracy"):
+    with pytest.raises(UserError, match=r"score 'bleu'.*accuracy"):
         train(run, tmp_path, SilentProgress(), 16)
 
 

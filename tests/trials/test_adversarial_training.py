@@ -15,27 +15,19 @@ from heedful.data.synthetic import Mock
 from heedful.measures.divergence import jensen_shannon
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM, initialize_weights
+from heedful.results import Verdict, value_of
 from heedful.store.workspace import Workspace
 from heedful.training.predictions import compare_predictions, load_predictor
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import Verdict, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
-from heedful.trials.adversarial_training import (
-    AdversarialTradeoff,
-    AtteFa,
-)
+from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.types import Architecture, Batch, Task, Trace
 from tests.tiny import subject
 
 pytestmark = pytest.mark.slow
 
 SHORT_TRADEOFF = Training(8, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("adversarial_tradeoff"))
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import torch
 from torch import Generator
 
 from heedful.figures import Bars, Scatter
-from heedful.models.transformer import SmallTransformer
+from heedful.models.small_transformers import SmallTransformer
+from heedful.results import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.training.attention_sources import UniformAttention
 from heedful.training.objectives import ImposedAttention
-from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import (
     ATTEFA_TRAINING,

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Generator, Tensor
 
-from heedful.attributions._base import example_seeds
+from heedful.attributions.method import example_seeds
 from heedful.measures.divergence import jensen_shannon
-from heedful.models.transformer import TransformerModel, build_network, open_layers
+from heedful.models.acceptance import open_layers
+from heedful.models.small_transformers import build_network
+from heedful.models.transformer import TransformerModel
 from heedful.tasks import MulticlassClassification
 from heedful.trials._adversary_climb import MOST_UNITS, climb_from, sparse_starts
-from heedful.trials._adversary_search import AdversaryProblem, AdversarySearchSettings, LinearOutputs
 from heedful.trials._adversary_transformer import (
     TransformerAdversarySettings,
     _build_problem,
@@ -27,8 +28,9 @@ from heedful.trials._adversary_transformer import (
     find_text_adversary,
 )
 from heedful.trials.adversarial_attention import find_adversary
+from heedful.trials.adversary_search import AdversaryProblem, AdversarySearchSettings, LinearOutputs
 from tests.networks import TinyTransformer
-from tests.trials.test_permutation import some_batch
+from tests.small_models import some_batch
 
 Array = NDArray[np.float64]
 Case = tuple[int, tuple[int, int, int | None, int], tuple[int, float]]

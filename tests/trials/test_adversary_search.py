@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from heedful.measures.divergence import jensen_shannon
 from heedful.trials._adversary_exact import build_slab, find_exact_adversary
-from heedful.trials._adversary_search import (
+from heedful.trials.adversary_search import (
     AdversarySearchSettings,
     LinearOutputs,
     OutputChange,
@@ -121,7 +121,7 @@ def test_starts_are_normal_with_the_wanted_spread_and_absent_units_have_no_weigh
 def test_a_start_is_the_normal_quantile_of_a_uniform_number_times_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     # .8413 is the share of a standard normal variable below 1.
     uniform = torch.tensor([[[0.5, 0.8413447460685429, 0.0, 0.5]]], dtype=torch.float64)
-    monkeypatch.setattr("heedful.trials._adversary_search.sample_uniform", lambda seeds, draws, units: uniform)
+    monkeypatch.setattr("heedful.trials.adversary_search.sample_uniform", lambda seeds, draws, units: uniform)
     support = torch.tensor([[[True, True, True, False]]])
     found = initial_logits(support, torch.tensor([0]), AdversarySearchSettings(num_adversaries=1)).flatten()
     assert found[:2].tolist() == pytest.approx([0, 3], abs=1e-9)

@@ -14,13 +14,14 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
-from heedful.models.small_transformers import ScalarMix
-from heedful.models.transformer import SmallTransformer, TransformerModel, build_network, open_layers
+from heedful.models.acceptance import open_layers
+from heedful.models.small_transformers import ScalarMix, SmallTransformer, build_network
+from heedful.models.transformer import TransformerModel
+from heedful.results import Verdict, value_of
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.predictions import attention_support
 from heedful.training.trainer import Adam, Training
-from heedful.trials._adversary_search import AdversaryProblem, AdversarySearchSettings, LinearOutputs
 from heedful.trials._adversary_transformer import (
     GRID,
     ReplacedRows,
@@ -36,8 +37,8 @@ from heedful.trials._adversary_transformer import (
     pair_divergences,
     unit_divergences,
 )
-from heedful.trials._trial import Verdict, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention, Solver
+from heedful.trials.adversary_search import AdversaryProblem, AdversarySearchSettings, LinearOutputs
 from heedful.trials.permutation import Permutation, shuffle_attention
 from heedful.types import Architecture, Batch, LayerInput, LayerTrace, Model, Task, Trace, UserError
 from tests.networks import TinyTransformer, batch_of, texts, tiny
@@ -394,7 +395,7 @@ def test_the_model_is_left_as_it_was_found() -> None:
     hooks = [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in modules]
     trial = AdversarialAttention(subject(), 0.002, search=FEW_STEPS, layer=0)
     trial.rows(model, batch)
-    with pytest.raises(UserError, match="no layer 7"):
+    with pytest.raises(UserError, match="layer 7"):
         replace(trial, layer=7).rows(model, batch)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert list(model.modules()) == modules
@@ -414,7 +415,7 @@ def test_one_output_of_two_classes_images_and_what_cannot_be_done() -> None:
     assert pictures["units"].map(len).tolist() == [5, 5, 5]
     with pytest.raises(UserError, match="classifier"):
         trial.rows(plan.build(Regression(), None, Generator().manual_seed(1)), texts())
-    with pytest.raises(UserError, match="no head 2"):
+    with pytest.raises(UserError, match="head 2"):
         replace(trial, head=2).rows(binary, texts())
     with pytest.raises(UserError, match="candidates"):
         AdversarialAttention(subject(), search=AdversarySearchSettings(candidates=-1))

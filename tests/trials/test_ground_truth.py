@@ -22,13 +22,13 @@ from heedful.figures import Bars
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import Average
+from heedful.results import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.training.model_recipe import LoadedModel
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials import ground_truth
-from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.adversarial_attention import AdversarialWeights
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.ground_truth import (
@@ -45,11 +45,6 @@ from tests.tiny import Sentences, Shortcut, subject
 
 ADDITIVE = GroundTruthCorpus("additive", train=100, dev=30, test=60)
 AS_IT_IS = Training(1, 32, Adam(lr=0.0, weight_decay=0.0), EpochSelection())
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("truth"))
 
 
 def adding() -> TrainedModel:
@@ -116,7 +111,7 @@ def test_texts_whose_deciding_word_is_not_used_do_not_count(workspace: Workspace
 
 
 def test_methods_of_one_name_are_refused_and_other_random_scores_are_on_trial() -> None:
-    with pytest.raises(UserError, match="given twice"):
+    with pytest.raises(UserError, match="twice"):
         GroundTruth(adding(), (Gradient(), Gradient()))
     assert list(GroundTruth(adding(), (Gradient(), Random(seed=3), Random())).attribution_tables) == [
         "gradient",
@@ -271,14 +266,6 @@ def test_a_word_is_used_where_the_prediction_changes_by_02_without_it(
     assert used(0.75) == [False, False, True]
 
 
-def test_the_words_on_ground_truth_begin_with_the_texts_that_count() -> None:
-    rows = [Statistic("texts", value=40.0), Statistic("precision", "random", "", 0.2, n=30)]
-    some, none = (GroundTruth.interpretation(summary_frame([*rows, Statistic("used", value=n)])) for n in (30.0, 0.0))
-    assert "30 of 40" in some
-    assert "0.20" in some
-    assert not any(digit in none for digit in "0123456789")
-
-
 def test_ties_with_a_control_count_half() -> None:
     _, share = compare_with_control("agreement", np.ones(3), np.array([0.0, 1.0, 1.0]), "random")
     assert share.value == pytest.approx(2 / 3)
@@ -289,3 +276,11 @@ def test_recovery_compares_scores_for_class_1_with_the_truth() -> None:
     table = attributed([[3.0, -2.0, 1.0], [-3.0, 2.0, -1.0]], [[0, 1, 2]] * 2, [1, 0])
     rows = dict(ground_truth._recovery_rows(table, known((3.0, -2.0, 1.0), (3.0, -2.0, 1.0))))
     assert [rows[uid]["signed_tau"] for uid in "ab"] == [pytest.approx(1.0)] * 2
+
+
+def test_the_words_on_ground_truth_begin_with_the_texts_that_count() -> None:
+    rows = [Statistic("texts", value=40.0), Statistic("precision", "random", "", 0.2, n=30)]
+    some, none = (GroundTruth.interpretation(summary_frame([*rows, Statistic("used", value=n)])) for n in (30.0, 0.0))
+    for number in ("30", "40", "0.20"):
+        assert number in some
+    assert not any(digit in none for digit in "0123456789")

@@ -13,12 +13,14 @@ from scipy import stats
 from torch import Tensor
 
 from heedful.attributions.attention import RawAttention
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
+from heedful.execution.runner import topological_order
 from heedful.figures import Bars
+from heedful.measures.intervals import paired_seed_difference
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Perceptron
 from heedful.report.charts import svg
-from heedful.runner import topological_order
+from heedful.results import Verdict, find_statistic, value_of
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.attention_sources import (
@@ -34,8 +36,7 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import ImposedAttention, Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
-from heedful.trials._trial import Verdict, find_statistic, value_of
-from heedful.trials.imposed_attention import GuidedModel, UniformBaseline, paired_seed_difference
+from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
 from heedful.types import SPLITS, Batch, Model, Splits, Task, UserError
 from tests.tiny import Sentences, subject
 from tests.trials.summaries import values
@@ -58,11 +59,6 @@ class Otherwise(Sentences):
             for split in ("train", "dev", "test")
         )
         return Splits(self.task, () if number else ("a", "b", "c"), train, dev, test)
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 def table(learned: list[float], uniform: list[float], margin: float = 0.01) -> pd.DataFrame:
@@ -321,14 +317,14 @@ def test_each_attention_source_gets_a_verdict_and_controls_come_last() -> None:
     ]
     words = GuidedModel.interpretation(summary)
     assert all(part in words for part in ("0.810", "+0.030 (95 % interval +0.005 to +0.055)", "-0.097", "+0.000"))
-    assert "no evidence" not in words
 
 
 def test_a_control_that_helps_takes_away_the_evidence() -> None:
     rows = guided_table()
     rows.loc[rows["arm"] == "shuffled", "f1"] += 0.1
     assert GuidedModel.findings(GuidedModel.summary(rows))[-1].verdict is Verdict.SUPPORTED
-    assert "no evidence" in GuidedModel.interpretation(GuidedModel.summary(rows))
+    warned, plain = (GuidedModel.interpretation(GuidedModel.summary(table)) for table in (rows, guided_table()))
+    assert warned.count(". ") == plain.count(". ") + 1
 
 
 def test_texts_without_scores_are_counted() -> None:
@@ -387,19 +383,19 @@ def test_equal_guided_recipes_give_equal_tables(workspace: Workspace, tmp_path: 
     [
         (lambda: GuidedModel(subject(), ()), "token-wise"),
         (lambda: GuidedModel(LEARNER, (("trained", UniformAttention()),)), "other than 'trained'"),
-        (lambda: GuidedModel(LEARNER, (("a", UniformAttention()), ("a", RandomAttention()))), "a name of its own"),
+        (lambda: GuidedModel(LEARNER, (("a", UniformAttention()), ("a", RandomAttention()))), "name.* a, a"),
         (lambda: GuidedModel(LEARNER, (("uniform", RandomAttention()),)), "must be UniformAttention"),
         (lambda: GuidedModel(LEARNER, (), ()), "at least one seed"),
         (
             lambda: GuidedModel(replace(LEARNER, objective=ImposedAttention(UniformAttention())), ()),
             "cannot be imposed",
         ),
-        (lambda: GuidedModel(LEARNER, (("b", FromModel(subject(count=50))),)), "'b' was trained on another corpus"),
+        (lambda: GuidedModel(LEARNER, (("b", FromModel(subject(count=50))),)), "'b'.* corpus"),
         (
             lambda: GuidedModel(
                 LEARNER, (("b", ShuffledAttention(FromModel(replace(subject(), tokenization=Words(lowercase=True))))),)
             ),
-            "'b' has another tokenization",
+            "'b'.* tokenization",
         ),
     ],
 )

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel, default_controls, reads_attention
+from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel, default_controls
 from heedful.attributions.gradient import InputXGradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
+from heedful.attributions.method import tags_of
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.catalogue import METHODS
+from heedful.execution.runner import run
 from heedful.report.build import build_page
-from heedful.runner import run
+from heedful.results import Verdict, find_statistic, select_statistics
 from heedful.store.workspace import Workspace
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
-from heedful.trials._trial import Trial, Verdict, find_statistic, select_statistics
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.ground_truth import GroundTruth
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
+from heedful.trials.trial import Trial
 from tests.networks import TinyFNet
 from tests.test_model_support import NEEDS_ATTENTION
 from tests.tiny import Sentences, Shortcut, subject
@@ -56,7 +58,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def test_the_methods_that_read_attention_are_those_that_such_a_network_refuses() -> None:
     """`test_model_support` tries all of them on FNet."""
-    assert {name for name, make in METHODS.items() if reads_attention(make())} == NEEDS_ATTENTION
+    assert {name for name, make in METHODS.items() if tags_of(make()).needs_attention} == NEEDS_ATTENTION
 
 
 def test_permuted_attention_is_a_control_of_methods_that_read_attention() -> None:
@@ -90,15 +92,15 @@ def test_agreement_is_about_the_first_method_with_random_scores_beside_it(worksp
     assert abs(chance.value) < 0.2
     [finding] = Agreement.findings(artefact.summary)
     assert finding.verdict in Verdict
-    said = (*Agreement.texts(artefact.summary).values(), Agreement.interpretation(artefact.summary), finding.reason)
+    said = (*astuple(Agreement.texts(artefact.summary)), Agreement.interpretation(artefact.summary), finding.reason)
     assert not [sentence for sentence in said if "attention" in sentence.lower()]
-    assert "leave-one-out" in Agreement.texts(artefact.summary)["claim"]
+    assert "leave-one-out" in Agreement.texts(artefact.summary).claim
 
 
 def test_agreement_of_attention_keeps_the_texts_of_the_paper(tmp_path: Path) -> None:
     summary = Workspace(tmp_path).get(Agreement(subject(), (RawAttention(), InputXGradient()))).summary
-    assert Agreement.texts(summary)["claim"] == Agreement.claim
-    assert Agreement.texts(summary)["title"] == Agreement.title
+    assert Agreement.texts(summary).claim == Agreement.claim
+    assert Agreement.texts(summary).title == Agreement.title
 
 
 def test_the_section_of_the_report_says_nothing_about_attention(workspace: Workspace) -> None:

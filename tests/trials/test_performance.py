@@ -9,7 +9,7 @@ import pytest
 
 from heedful import catalogue
 from heedful.figures import Histogram, Scatter
-from heedful.trials._trial import value_of
+from heedful.results import value_of
 from heedful.trials.performance import Performance
 
 

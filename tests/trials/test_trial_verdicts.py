@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from heedful import catalogue
-from heedful.tasks import MulticlassClassification
-from heedful.trials._trial import (
+from heedful.results import (
     Finding,
     Statistic,
     Verdict,
@@ -20,11 +19,12 @@ from heedful.trials._trial import (
     interval_finding,
     interval_verdict,
     summary_frame,
-    text_columns,
 )
+from heedful.tasks import MulticlassClassification
 from heedful.trials.faithfulness import Faithfulness
+from heedful.trials.trial import text_columns
 from heedful.types import Trace
-from tests.trials.test_permutation import some_batch
+from tests.small_models import some_batch
 
 
 def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:

@@ -15,12 +15,13 @@ from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.execution.runner import run
 from heedful.figures import Heatmap
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average
 from heedful.papers import PAPERS
 from heedful.report.charts import svg
-from heedful.runner import run
+from heedful.results import SUMMARY_COLUMNS, combine_seeds
 from heedful.store.recipe import Recipe
 from heedful.store.shard import ShardedRecipe
 from heedful.store.workspace import Workspace
@@ -29,12 +30,6 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.student import Student
 from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import (
-    SUMMARY_COLUMNS,
-    ShardedTrial,
-    Trial,
-    combine_seeds,
-)
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
@@ -46,6 +41,7 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
+from heedful.trials.trial import ShardedTrial, Trial
 from tests.small_shards import SIZE, ShardedSentences, file_digests, set_shards
 from tests.tiny import Sentences, Shortcut, subject
 from tests.trials.summaries import values
@@ -83,11 +79,6 @@ TRIALS: Mapping[str, Trial] = {
 """One of each kind on a tiny subject; a new trial needs a line here."""
 OVER_SEEDS = {"uniform-baseline": 4, "guided-model": 6, "attefa": 4, "simulability": 4}
 """Trials whose rows are trainings, not instances, and how many rows they have here."""
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 def test_every_trial_of_the_catalogue_is_under_these_laws() -> None:

@@ -153,8 +153,8 @@ def choose_coalitions(known: Tensor, candidates: Tensor, relevance: Tensor, coun
         gains = (covariance.square().sum(1) / variance).masked_fill(chosen, -1.0)
         # The first of those that are equal but for rounding.
         best = int((gains >= (1 - 1e-6) * gains.amax()).long().argmax())
-        own = prior_covariance(candidates[best : best + 1], candidates, relevance)[0]
-        rows[row] = (own - rows[:row, best] @ rows[:row]) / variance[best].sqrt()
+        best_covariance = prior_covariance(candidates[best : best + 1], candidates, relevance)[0]
+        rows[row] = (best_covariance - rows[:row, best] @ rows[:row]) / variance[best].sqrt()
         covariance = covariance - rows[row].unsqueeze(1) * (covariance[best] / variance[best].sqrt())
         variance = (variance - rows[row].square()).clamp(min=least)
         chosen[best] = True

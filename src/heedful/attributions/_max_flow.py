@@ -161,15 +161,15 @@ class _FlowGraph:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-        found = maximum_flow(self.whole, 0, 1 + len(self.edges) + sink)
-        residual = csr_array(self.whole - found.flow)
+        result = maximum_flow(self.whole, 0, 1 + len(self.edges) + sink)
+        residual = csr_array(self.whole - result.flow)
         residual.eliminate_zeros()
         reached = np.zeros(residual.shape[0], dtype=bool)
         reached[breadth_first_order(residual, 0, return_predecessors=False)] = True
         by_level = reached[1:].reshape(-1, len(source))
         crossing = by_level[:-1, :, None] & ~by_level[1:, None, :]
         cut = source[~by_level[0]].sum() + layers[::-1][crossing].sum()
-        return float(found.flow_value / CAPACITY_SCALE), float(cut)
+        return float(result.flow_value / CAPACITY_SCALE), float(cut)
 
 
 def _edge_matrix(entering: NDArray[np.int32], edges: NDArray[np.int32], kept: BoolArray) -> csr_array:

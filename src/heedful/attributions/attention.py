@@ -12,28 +12,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import (
+from heedful.attributions._max_flow import MaxFlows, max_flows
+from heedful.attributions.method import (
     CheckedOptions,
+    MethodTags,
     Output,
     in_evaluation_mode,
     masked_attribution,
+    register,
     scored_units,
     target_output,
 )
-from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.types import (
-    REFUSED,
     Attribution,
     Batch,
     DecidingRow,
     ExposesValues,
     Model,
+    NotApplicable,
     UserError,
     ValueTrace,
     check_attention,
@@ -42,6 +44,8 @@ from heedful.types import (
     query_weights,
 )
 
+ATTENTION_WEIGHTS = MethodTags(signed=False, pooling="mean", reads="attention", target_specific=False)
+"""Tags of methods that show attention itself, whatever the output."""
 QueryRow = Literal["mean", "class"]
 """The query rows to read: the mean over all real rows, or the row that the head of the model reads."""
 
@@ -54,15 +58,16 @@ def read_attention(model: Model, batch: Batch) -> Tensor:
 
 
 def check_paths(model: Model) -> None:
-    """Raise a `UserError` for a model whose layers mix tokens outside attention too."""
+    """Raise `NotApplicable` for a model whose layers mix tokens outside attention too."""
     check_attention(model)
     if model.path_refusal is not None:
-        raise UserError(
-            f"{REFUSED} {model.path_refusal}; choose a method that does not multiply layers, such as RawAttention or "
-            "AttentionXGradient"
+        raise NotApplicable(
+            model.path_refusal,
+            "choose a method that does not multiply layers, such as RawAttention or AttentionXGradient",
         )
 
 
+@register("raw-attention")
 @dataclass(frozen=True)
 class RawAttention(CheckedOptions):
     """Attention weights, averaged over layers, heads and query rows.
@@ -73,6 +78,11 @@ class RawAttention(CheckedOptions):
         layer: one layer only; None averages all.
         head: one head only; None averages all.
     """
+
+    tags: ClassVar[MethodTags] = replace(
+        ATTENTION_WEIGHTS,
+        note="attention weights, mean over layers, heads and queries; special tokens get the rest",
+    )
 
     layer: int | None = None
     head: int | None = None
@@ -88,6 +98,7 @@ class RawAttention(CheckedOptions):
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
+@register("head-attention")
 @dataclass(frozen=True)
 class HeadAttention(CheckedOptions):
     """Attention weights of one layer in the row that the head reads, a class token's or the last: the usual heat map.
@@ -99,6 +110,8 @@ class HeadAttention(CheckedOptions):
         layer: counted from 0, or from the last with -1; None averages all.
         head: one head only; None averages all.
     """
+
+    tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 
     layer: int | None = -1
     head: int | None = None
@@ -175,7 +188,7 @@ def index_slice(number: int | None, count: int, kind: str) -> slice:
     if number is None:
         return slice(None)
     if not -count <= number < count:
-        raise UserError(f"there is no {kind} {number}: this model has {count}, counted from 0")
+        raise UserError(f"{kind} {number} does not exist; this model has {count}, counted from 0")
     number %= count
     return slice(number, number + 1)
 
@@ -189,6 +202,8 @@ class _ContributionNorm(CheckedOptions, ABC):
     Args:
         layer: counted from 0, or from the last with -1; None averages all.
     """
+
+    tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 
     layer: int | None = None
     row: QueryRow = "mean"
@@ -222,6 +237,7 @@ class _ContributionNorm(CheckedOptions, ABC):
         """The norm of each token's contribution to each row of a layer, `[batch query unit]`, in float64."""
 
 
+@register("value-norm")
 @dataclass(frozen=True)
 class ValueNorm(_ContributionNorm):
     """Attention weight x value norm, a ||v||, averaged over heads, layers and rows (Kobayashi et al. 2020).
@@ -237,12 +253,13 @@ class ValueNorm(_ContributionNorm):
         return torch.einsum("bhqu,bhu->bqu", values.attention[layer].double(), lengths) / lengths.shape[1]
 
 
+@register("kobayashi-norm")
 @dataclass(frozen=True)
 class KobayashiNorm(_ContributionNorm):
     """Norm of the vector that each token adds to each row of attention, || sum_heads a f(x) ||, averaged over layers.
 
-    f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020), with x normalised first where the layer does so (pre-norm). Heads
-    that share values (grouped queries) have the same f. It is what attention adds before any normalisation that
+    f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020), with x normalized first where the layer does so (pre-norm). Heads
+    that share values (grouped queries) have the same f. It is what attention adds before any normalization that
     follows. A model whose values pass a gate, a norm or a convolution before W_O is refused.
     """
 
@@ -265,6 +282,7 @@ def transformed_values(values: ValueTrace, layer: int) -> Tensor:
     return torch.einsum("bhud,hdw->bhuw", values.values[layer].double(), values.projections[layer].double())
 
 
+@register("attention-x-gradient")
 @dataclass(frozen=True)
 class AttentionXGradient(CheckedOptions):
     """Attention x gradient of the output with respect to it, a dy/da, averaged over layers, heads and rows.
@@ -283,6 +301,13 @@ class AttentionXGradient(CheckedOptions):
     row: QueryRow = "mean"
     special_tokens: bool = False
 
+    @property
+    def tags(self) -> MethodTags:
+        """Grad-SAM counts no negative products: its scores are weights."""
+        if self.positive:
+            return MethodTags(signed=False, pooling="mean", reads="attention")
+        return MethodTags(reads="attention")
+
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Products of the scored tokens, in float64."""
@@ -294,6 +319,7 @@ class AttentionXGradient(CheckedOptions):
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
+@register("relevance")
 @dataclass(frozen=True)
 class Relevance(CheckedOptions):
     """Relevance propagated through all layers by attention x gradient (Chefer et al. 2021).
@@ -306,6 +332,8 @@ class Relevance(CheckedOptions):
     Args:
         output: "logit" as in the paper, or "probability".
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(signed=False, pooling="mean", reads="attention")
 
     output: Output = "logit"
     special_tokens: bool = False
@@ -358,15 +386,19 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
     return (weights,), model(batch, attention=weights.unsqueeze(1)).logits
 
 
+@register("rollout")
 @dataclass(frozen=True)
 class Rollout(CheckedOptions):
     """Attention rollout: the row of B_L ... B_1 that the head reads (Abnar & Zuidema 2020).
 
     B = (A + I) / 2 with heads averaged; the mean of all rows where the head reads all. For pooled models the same as
-    `RawAttention`. I stands for the residual connection around attention, wherever the layer normalises. A causal or
-    local mask is kept: a token that no path leads to has 0. Weight on an attention sink, which is no token, is divided
-    among the tokens in proportion. Models with paths between tokens beside attention, or a decoder, are refused.
+    `RawAttention`. I stands for the residual connection around attention, wherever the layer normalizes. A causal or
+    local mask is kept: a token that no path leads to has 0. Weight on an attention sink, which is not a token, is
+    divided among the tokens in proportion. Models with paths between tokens beside attention, or a decoder, are
+    refused.
     """
+
+    tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 
     special_tokens: bool = False
 
@@ -401,14 +433,17 @@ def roll_out(layers: Tensor, rows: Tensor) -> Tensor:
     return rows
 
 
+@register("flow")
 @dataclass(frozen=True)
 class Flow(CheckedOptions):
     """Attention flow: the maximum flow from the class token on top to each token (Abnar & Zuidema 2020).
 
     Capacities are those of rollout, B = (A + I) / 2, with its assumptions and refusals. The flow enters where the head
-    reads: at the class token, at the last token, or at all tokens alike. Flows are not normalised. For pooled models
+    reads: at the class token, at the last token, or at all tokens alike. Flows are not normalized. For pooled models
     the same as `RawAttention`.
     """
+
+    tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 
     special_tokens: bool = False
 

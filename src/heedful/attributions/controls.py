@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import CheckedOptions, example_seeds, in_evaluation_mode, scored_units
-from heedful.attributions.attention import (
-    AttentionXGradient,
-    Flow,
-    HeadAttention,
-    KobayashiNorm,
-    RawAttention,
-    Relevance,
-    Rollout,
-    ValueNorm,
+from heedful.attributions.attention import ATTENTION_WEIGHTS, RawAttention
+from heedful.attributions.method import (
+    CheckedOptions,
+    MethodTags,
+    example_seeds,
+    in_evaluation_mode,
+    method_name,
+    register,
+    scored_units,
+    tags_of,
 )
-from heedful.attributions.gradient import Gradient
-from heedful.attributions.head_mix import HeadMix, StaticAttention
 from heedful.seeding import permute_within
 from heedful.store.recipe import derive_seed
 from heedful.types import Attribution, Batch, Method, Model
 
 
+@register("random")
 @dataclass(frozen=True)
 class Random(CheckedOptions):
     """Random scores, uniform on [0, 1), drawn from (seed, uid)."""
+
+    tags: ClassVar[MethodTags] = MethodTags(
+        signed=False,
+        pooling="mean",
+        reads="nothing",
+        target_specific=False,
+        is_control=True,
+        note="random scores, as a control",
+    )
 
     seed: int = 0
     special_tokens: bool = False
@@ -44,6 +53,7 @@ class Random(CheckedOptions):
         return Attribution(scores.to(batch.mask.device), units)
 
 
+@register("permuted-attention")
 @dataclass(frozen=True)
 class PermutedAttention(CheckedOptions):
     """The model's attention weights, randomly permuted among the tokens: as peaked as attention, but uninformative.
@@ -54,20 +64,25 @@ class PermutedAttention(CheckedOptions):
         special_tokens: permute and score special tokens too.
     """
 
+    tags: ClassVar[MethodTags] = replace(
+        ATTENTION_WEIGHTS, is_control=True, note="attention weights in random order, as a control"
+    )
+
     seed: int = 0
     special_tokens: bool = False
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The weights of `RawAttention`, permuted within each text."""
-        own = RawAttention(special_tokens=self.special_tokens)(model, batch, target)
-        scores = own.scores
+        attention = RawAttention(special_tokens=self.special_tokens)(model, batch, target)
+        scores = attention.scores
         seeds = example_seeds("permuted", self.seed, batch)
         for segment in range(int(batch.segments.max()) + 1):
-            scores = permute_within(scores, own.mask & (batch.segments == segment), seeds + segment)
-        return Attribution(scores, own.mask)
+            scores = permute_within(scores, attention.mask & (batch.segments == segment), seeds + segment)
+        return Attribution(scores, attention.mask)
 
 
+@register("randomized")
 @dataclass(frozen=True)
 class RandomizedModel(CheckedOptions):
     """A method applied to a copy of the model with random weights (the sanity check of Adebayo et al. 2018).
@@ -83,9 +98,15 @@ class RandomizedModel(CheckedOptions):
     method: Method = RawAttention()
     seed: int = 0
 
+    @property
+    def tags(self) -> MethodTags:
+        """Those of the method that it applies, as a control."""
+        note = f"{method_name(self.method)} of a copy of the model with random weights, as a control"
+        return replace(tags_of(self.method), is_control=True, optimizes=(), note=note)
+
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """The scores of `method` for the same targets on the randomised copy."""
+        """The scores of `method` for the same targets on the randomized copy."""
         return self.prepare(model)(model, batch, target)
 
     def prepare(self, model: Model) -> Method:
@@ -94,22 +115,10 @@ class RandomizedModel(CheckedOptions):
         return lambda model, batch, target: self.method(other, batch, target)
 
 
-_READ_ATTENTION = (
-    *(RawAttention, HeadAttention, StaticAttention, HeadMix, ValueNorm, KobayashiNorm, Rollout, Flow),
-    *(AttentionXGradient, Relevance, Gradient, PermutedAttention),
-)
-
-
-def reads_attention(method: Method) -> bool:
-    """Whether a method of the library needs a model that shows its attention; False for a method of the user."""
-    if isinstance(method, RandomizedModel):
-        return reads_attention(method.method)
-    return isinstance(method, _READ_ATTENTION)
-
-
 def default_controls(methods: Sequence[Method]) -> tuple[Method, ...]:
     """Random scores, and permuted attention beside methods that read attention: other models may have none."""
-    return (Random(), PermutedAttention()) if any(map(reads_attention, methods)) else (Random(),)
+    needs_attention = any(tags_of(method).needs_attention for method in methods)
+    return (Random(), PermutedAttention()) if needs_attention else (Random(),)
 
 
 @torch.no_grad()
@@ -117,6 +126,7 @@ def randomize_weights(model: Model, seed: int) -> Model:
     """A copy of the model with random weights; renaming a parameter changes its draw."""
     other = copy.deepcopy(model)
     for name, weights in other.named_parameters():
+        # The spelling is part of the seed: another one would draw other weights.
         generator = Generator().manual_seed(derive_seed("randomised", seed, name))
         drawn = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
         mean, std = weights.double().mean(), weights.double().std(correction=0)

@@ -28,21 +28,23 @@ from torch.autograd.function import FunctionCtx
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
-from heedful.attributions._base import (
+from heedful.attributions.method import (
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
+    MethodTags,
     Output,
     baseline_vectors,
     complete_attribution,
     in_evaluation_mode,
+    register,
     run_copies,
     scored_units,
     target_output,
 )
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import REFUSED, Batch, ExposesLayers, Model, Trace, UserError
+from heedful.types import Batch, ExposesLayers, Model, NotApplicable, Trace, UserError
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]
@@ -62,14 +64,14 @@ def repeat_for_both(values: Tensor) -> Tensor:
 
 def difference_from_reference(values: Tensor) -> Tensor:
     """Input minus reference."""
-    given, reference = input_and_reference(values)
-    return given - reference
+    inputs, reference = input_and_reference(values)
+    return inputs - reference
 
 
 def midpoint(values: Tensor) -> Tensor:
     """(x1 + x0) / 2 for both halves, detached."""
-    given, reference = input_and_reference(values.detach())
-    return repeat_for_both((given + reference) / 2)
+    inputs, reference = input_and_reference(values.detach())
+    return repeat_for_both((inputs + reference) / 2)
 
 
 def secant(curve: ScalarFunction, values: Tensor, *, smooth: bool) -> Tensor:
@@ -190,7 +192,7 @@ class _SecantMode(TorchFunctionMode):
         return func(*args, **options)
 
 
-Rule = Callable[[_SecantMode, Function, Arguments, dict[str, object]], object]
+_Rule = Callable[[_SecantMode, Function, Arguments, dict[str, object]], object]
 """The result of an operation under the mode; None where it is linear in the input, or unknown."""
 
 
@@ -220,7 +222,7 @@ def _only_first_depends(args: Arguments, options: Options) -> bool:
     return bool(args) and _depends_on_input(args[0]) and not any(map(_depends_on_input, (*args[1:], *options.values())))
 
 
-def _elementwise_rule(secant: Secant) -> Rule:
+def _elementwise_rule(secant: Secant) -> _Rule:
     """Elementwise y = f(x): dy = secant dx."""
 
     def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -253,7 +255,7 @@ def _is_in_place(func: Function) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def _reciprocal_rule(reciprocal_secant: Secant, invert: Callable[[Tensor], Tensor]) -> Rule:
+def _reciprocal_rule(reciprocal_secant: Secant, invert: Callable[[Tensor], Tensor]) -> _Rule:
     """Elementwise y = 1 / b(x) by its secant; products with y are quotients by b.
 
     Args:
@@ -396,9 +398,9 @@ def _layer_norm_rule(mode: _SecantMode, func: Function, args: Arguments, options
         return None
     dims = tuple(range(-len(cast("Sequence[int]", values["normalized_shape"])), 0))
     with mode:
-        centred = inputs - inputs.mean(dims, keepdim=True)
-        spread = (centred.square().mean(dims, keepdim=True) + cast(float, values["eps"])).sqrt()
-        normal = centred / spread
+        centered = inputs - inputs.mean(dims, keepdim=True)
+        spread = (centered.square().mean(dims, keepdim=True) + cast(float, values["eps"])).sqrt()
+        normal = centered / spread
         normal = normal if values["weight"] is None else normal * cast(Tensor, values["weight"])
     with torch.no_grad():
         result = func(*args, **options)
@@ -425,7 +427,7 @@ def _maximum_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
     return _replace_gradient(tops if kept else tops.squeeze(dim), slopes_of if kept else slopes_of.squeeze(dim))
 
 
-def _recurrent_rule(cell: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[Tensor]]) -> Rule:
+def _recurrent_rule(cell: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[Tensor]]) -> _Rule:
     """A fused kernel, unrolled.
 
     Args:
@@ -450,25 +452,25 @@ def _recurrent_rule(cell: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[
     return rule
 
 
-def _lstm_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+def _lstm_cell(step: Tensor, recurrent: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
     """i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
-    enter, forget, new, leave = (step + own).chunk(4, -1)
+    enter, forget, new, leave = (step + recurrent).chunk(4, -1)
     cell = forget.sigmoid() * states[1] + enter.sigmoid() * new.tanh()
     return leave.sigmoid() * cell.tanh(), cell
 
 
-def _gru_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+def _gru_cell(step: Tensor, recurrent: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
     """r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
-    (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), own.chunk(3, -1)
+    (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), recurrent.chunk(3, -1)
     new = torch.tanh(new + (reset + old_reset).sigmoid() * old_new)
     return (new + (keep + old_keep).sigmoid() * (states[0] - new),)
 
 
-RECIPROCAL_RULES: Mapping[str, Rule] = {
+RECIPROCAL_RULES: Mapping[str, _Rule] = {
     "rsqrt": _reciprocal_rule(CLOSED_FORM_SECANTS["rsqrt"], torch.sqrt),
     "reciprocal": _reciprocal_rule(CLOSED_FORM_SECANTS["reciprocal"], lambda below: below),
 }
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(SMOOTH_FUNCTIONS, _elementwise_rule(partial(secant, smooth=True))),
     **dict.fromkeys(PIECEWISE_FUNCTIONS, _elementwise_rule(partial(secant, smooth=False))),
     **{name: _elementwise_rule(secant) for name, secant in CLOSED_FORM_SECANTS.items()},
@@ -497,20 +499,21 @@ def largest_gap(difference: Tensor, scores: Tensor) -> Tensor:
     return torch.maximum(MAX_GAP_SHARE * difference.abs(), rounding)
 
 
-def _check_complete(found: CompleteAttribution, kind: torch.dtype) -> None:
+def _check_complete(total: CompleteAttribution, kind: torch.dtype) -> None:
     """Raise a `UserError` for scores of a transformer that miss the difference of the outputs by more than rounding.
 
     Args:
         kind: of the states; in half precision rounding itself is too large.
     """
-    missed, allowed = found.convergence_delta.abs(), largest_gap(found.difference, found.scores)
+    missed, allowed = total.convergence_delta.abs(), largest_gap(total.difference, total.scores)
     if not bool((missed <= allowed).all()):  # NaN is refused too
         worst = int((missed / allowed).nan_to_num(nan=torch.inf).argmax())
         is_half = kind in (torch.bfloat16, torch.float16)
         reason = "that may be the rounding of half precision, which can be left out" if is_half else ROWS_MIX
-        raise UserError(
-            f"{REFUSED} its scores miss the difference of the outputs, {float(found.difference[worst]):.2g}, by "
-            f"{float(missed[worst]):.2g}: {reason}; {OTHER_METHOD}"
+        raise NotApplicable(
+            f"its scores miss the difference of the outputs, {float(total.difference[worst]):.2g}, by "
+            f"{float(missed[worst]):.2g}: {reason}",
+            OTHER_METHOD,
         )
 
 
@@ -518,6 +521,7 @@ Noise = Callable[[Batch, Tensor, int], Tensor]
 """Noise `[row unit width]` on the baselines with these numbers `[row]`."""
 
 
+@register("deep-lift")
 @dataclass(frozen=True)
 class DeepLift(CheckedOptions):
     """The difference from a baseline, attributed by secants in place of gradients (Shrikumar et al. 2017).
@@ -525,6 +529,8 @@ class DeepLift(CheckedOptions):
     Args:
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-4)
 
     revision: ClassVar[int] = 2
 
@@ -542,7 +548,7 @@ class DeepLift(CheckedOptions):
     ) -> CompleteAttribution:
         """The mean over several baselines that differ by noise on the replaced tokens."""
         if not model.has_rows_first:
-            raise UserError(f"{REFUSED} its layers read states in the order [unit batch width]; {OTHER_METHOD}")
+            raise NotApplicable("its layers read states in the order [unit batch width]", OTHER_METHOD)
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
             text = model.read_embeddings(batch)
@@ -561,27 +567,28 @@ class DeepLift(CheckedOptions):
                 trace: Trace = functional_call(model, weights, (pair,), {"embeddings": embeddings})
                 return target_output(model.task, trace.logits, target[both], self.output)
 
-            own, other = text[row, :width], baseline[row, :width]
+            real, other = text[row, :width], baseline[row, :width]
             if noise is not None:
                 lift = noise(batch.rows(row), number, text.shape[2]) * units[row, :width, None]
                 other = (other + lift).to(text)
             try:
-                slopes, difference = multipliers(read, own, other)
+                slopes, difference = multipliers(read, real, other)
             except RuntimeError as error:
                 if "memory" in str(error):
                     raise
-                raise UserError(f"{REFUSED} {ROWS_MIX}; {OTHER_METHOD}") from error
-            share = (slopes.double() * (own.double() - other.double())).sum(-1)
+                raise NotApplicable(ROWS_MIX, OTHER_METHOD) from error
+            share = (slopes.double() * (real.double() - other.double())).sum(-1)
             scores[:, :width].index_add_(0, row, share / n_baselines)
             differences.index_add_(0, row, difference / n_baselines)
 
         run_copies(work, batch, n_baselines)
-        found = complete_attribution(scores, units, differences)
+        attribution = complete_attribution(scores, units, differences)
         if isinstance(model, ExposesLayers):
-            _check_complete(found, text.dtype)
-        return found
+            _check_complete(attribution, text.dtype)
+        return attribution
 
 
+@register("deep-shap")
 @dataclass(frozen=True)
 class DeepShap(CheckedOptions):
     """The mean of DeepLIFT over several baselines (Lundberg & Lee 2017).
@@ -592,6 +599,8 @@ class DeepShap(CheckedOptions):
         stdevs: standard deviation of the Gaussian noise on the replaced tokens of each baseline, drawn from
             (seed, uid, baseline); 0 as in Neely et al. (2022).
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-4)
 
     revision: ClassVar[int] = 2
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import CheckedOptions, Output, in_evaluation_mode, masked_attribution, target_output
+from heedful.attributions.method import (
+    CheckedOptions,
+    MethodTags,
+    Output,
+    in_evaluation_mode,
+    masked_attribution,
+    register,
+    target_output,
+)
 from heedful.types import Attribution, Batch, Model, UserError
 
 ROUNDING_UNITS = 8
 """A sum of this many units of rounding of its terms, or fewer, is 0; on ViT sums have up to 0.5."""
 
 
+@register("gradient")
 @dataclass(frozen=True)
 class Gradient(CheckedOptions):
     """Gradient x input per token with attention detached, e_t . dp/de_t (Jain & Wallace 2019, algorithm 1).
@@ -25,6 +35,12 @@ class Gradient(CheckedOptions):
     Args:
         output: "probability" as in the paper, or "logit", which does not saturate where the model is confident.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(
+        reads="gradient",
+        fixes_attention=True,
+        note="gradient of the predicted class times the embedding; negative where the token lowers the output",
+    )
 
     output: Output = "probability"
 
@@ -42,9 +58,12 @@ class Gradient(CheckedOptions):
         return masked_attribution(scores, batch, special_tokens=False)
 
 
+@register("input-x-gradient")
 @dataclass(frozen=True)
 class InputXGradient(CheckedOptions):
     """Input x gradient per token, e_t . df/de_t, with the gradient through attention."""
+
+    tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 
     output: Output = "probability"
     special_tokens: bool = False
@@ -57,6 +76,7 @@ class InputXGradient(CheckedOptions):
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
+@register("gradient-norm")
 @dataclass(frozen=True)
 class GradientNorm(CheckedOptions):
     """Norm of the gradient per token, |df/de_t|_1 or |df/de_t|_2; never negative.
@@ -64,6 +84,8 @@ class GradientNorm(CheckedOptions):
     Args:
         order: 1 (captum's saliency, summed over the embedding) or 2.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(signed=False, pooling="mean", reads="gradient")
 
     order: int = 2
     output: Output = "probability"
@@ -81,6 +103,7 @@ class GradientNorm(CheckedOptions):
         return masked_attribution(gradients.norm(p=self.order, dim=-1), batch, special_tokens=self.special_tokens)
 
 
+@register("gradient-sum")
 @dataclass(frozen=True)
 class GradientSum(CheckedOptions):
     """Signed sum of the gradient over the embedding of each token, sum_d df/de_td.
@@ -88,6 +111,8 @@ class GradientSum(CheckedOptions):
     Where every layer normalises its input first (ViT), a constant added to an embedding changes nothing and the sum is
     0: a sum that is within rounding of 0 is exactly 0, so that rounding is not ranked.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 
     output: Output = "probability"
     special_tokens: bool = False

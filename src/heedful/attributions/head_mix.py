@@ -1,7 +1,7 @@
 """Explanations as a weighted mean of attention heads: static attention and the learned head mix of SMaT.
 
 A head's *map* is the mean over query rows of its scores before softmax, one number per token. An explanation is the
-softmax over tokens of sum_h lambda_h map_h, lambda = normalise(phi) (Fernandes et al. 2022), exactly zero off its
+softmax over tokens of sum_h lambda_h map_h, lambda = normalize(phi) (Fernandes et al. 2022), exactly zero off its
 support. The functions of phi use plain operations, so that second and forward-mode derivatives pass through.
 """
 
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -20,10 +18,18 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from heedful.attributions._base import CheckedOptions, in_evaluation_mode, scored_units
-from heedful.attributions.attention import index_slice
+from heedful.attributions.attention import ATTENTION_WEIGHTS, index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
-from heedful.store.atomic_write import replace_text, try_to_write
+from heedful.attributions.method import (
+    CheckedOptions,
+    MethodTags,
+    in_evaluation_mode,
+    kind_name,
+    name_by_fields,
+    register,
+    scored_units,
+)
+from heedful.store.atomic_write import refuse_write_errors, replace_text, try_to_write
 from heedful.store.recipe import json_digest, to_json
 from heedful.types import (
     Attribution,
@@ -31,7 +37,6 @@ from heedful.types import (
     Model,
     UserError,
     check_choice,
-    name_by_fields,
     read_heads,
     shorten,
     user_path,
@@ -169,6 +174,7 @@ def clamped_kl_divergence(teacher_probabilities: Tensor, student_log_probabiliti
     return (teacher * (teacher.log() - student)).masked_fill(~support, 0.0).sum(-1)
 
 
+@register("static-attention")
 @dataclass(frozen=True)
 class StaticAttention(CheckedOptions):
     """Softmax over tokens of the mean attention score of all heads before softmax (Fernandes et al. 2022).
@@ -181,6 +187,11 @@ class StaticAttention(CheckedOptions):
     layer: int | None = None
     special_tokens: bool = False
     score_type: ScoreType = "distribution"
+
+    @property
+    def tags(self) -> MethodTags:
+        """Scores before softmax can be negative."""
+        return replace(ATTENTION_WEIGHTS, signed=self.score_type == "logits")
 
     @torch.no_grad()
     @in_evaluation_mode
@@ -217,12 +228,11 @@ class LearnedMix(CheckedOptions):
         'learned-head-mix(2-of-4-heads,64926a)'
         """
         if not self.phi:
-            return name_by_fields(self)
+            return name_by_fields(self, kind_name(self))
         used = int((mixing_weights(torch.tensor(self.phi, dtype=torch.float64), self.normalizer) != 0).sum())
         digest = json_digest([to_json(vars(self).get(name)) for name in _LEARNED_FIELDS])[:6]
-        name, _, options = name_by_fields(self, _LEARNED_FIELDS).removesuffix(")").partition("(")
-        parts = (f"{used}-of-{len(self.phi)}-{self.mixed}", digest, *filter(None, [options]))
-        return f"learned-{name}({','.join(parts)})"
+        options = (f"{used}-of-{len(self.phi)}-{self.mixed}", digest)
+        return name_by_fields(self, f"learned-{kind_name(self)}", _LEARNED_FIELDS, options)
 
     def check_architecture(self, model: Model) -> None:
         """Raise a `UserError` if the weights were learned for another architecture; empty fits every model."""
@@ -237,7 +247,7 @@ class LearnedMix(CheckedOptions):
         text = json.dumps({"kind": type(self).__name__, **vars(self)})
         folder = user_path(folder)
         check_explainer_folder(folder)
-        with _translate_write_errors(folder):
+        with refuse_write_errors(f"an explainer to {folder}", "choose another folder"):
             replace_text(folder / EXPLAINER_FILE, text + "\n")
 
     @classmethod
@@ -245,9 +255,7 @@ class LearnedMix(CheckedOptions):
         """The explainer of this class saved in the folder; its fields are checked against their types."""
         path = user_path(folder) / EXPLAINER_FILE
         if not path.is_file():
-            raise UserError(
-                f"there is no explainer in {folder} ({path.name} is missing): give the folder it was saved to"
-            )
+            raise UserError(f"no explainer in {folder} ({path.name} is missing); pass the folder it was saved to")
         try:
             fields = json.loads(path.read_bytes())
             if fields.pop("kind") != cls.__name__:
@@ -281,6 +289,12 @@ class HeadMix(LearnedMix):
     special_tokens: bool = False
     score_type: ScoreType = "distribution"
     architecture: str = ""
+
+    @property
+    def tags(self) -> MethodTags:
+        """Scores before softmax can be negative."""
+        note = "attention heads mixed by weights that were learned for this model"
+        return replace(ATTENTION_WEIGHTS, signed=self.score_type == "logits", note=note)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -346,15 +360,7 @@ def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: floa
 
 def check_explainer_folder(folder: Path) -> None:
     """`UserError` if an explainer cannot be written to the folder."""
-    with _translate_write_errors(folder):
+    with refuse_write_errors(f"an explainer to {folder}", "choose another folder"):
         try_to_write(folder)
         if (folder / EXPLAINER_FILE).is_dir():
             raise IsADirectoryError(0, f"{EXPLAINER_FILE} is a folder")
-
-
-@contextmanager
-def _translate_write_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write an explainer to {folder} ({error.strerror}): choose another folder") from error

@@ -7,29 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import (
+from heedful.attributions.gradient import embedding_gradients
+from heedful.attributions.method import (
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
+    MethodTags,
     Output,
     baseline_vectors,
     complete_attribution,
     example_seeds,
     in_evaluation_mode,
+    register,
     run_copies,
     scored_units,
     target_output,
 )
-from heedful.attributions.gradient import embedding_gradients
 from heedful.seeding import sample_uniform
 from heedful.types import Batch, Model, UserError
 
 
+@register("integrated-gradients")
 @dataclass(frozen=True)
 class IntegratedGradients(CheckedOptions):
     """Mean gradient on the path from a baseline to the text, times the difference (Sundararajan et al. 2017).
@@ -40,6 +44,8 @@ class IntegratedGradients(CheckedOptions):
         n_steps: points on the path; exact for gradients that are polynomials of degree 2 n_steps - 1.
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-3)
 
     n_steps: int = 50
     baselines: FixedLengthBaseline = "pad"
@@ -74,6 +80,7 @@ class IntegratedGradients(CheckedOptions):
         return complete_attribution(scores, units, outputs[:, 0] - outputs[:, 1])
 
 
+@register("gradient-shap")
 @dataclass(frozen=True)
 class GradientShap(CheckedOptions):
     """Integrated gradients at uniformly sampled points: GradientSHAP with one baseline (Lundberg & Lee 2017).
@@ -83,6 +90,8 @@ class GradientShap(CheckedOptions):
     Args:
         n_samples: points drawn on the path.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 
     n_samples: int = 5
     seed: int = 0

@@ -14,26 +14,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import (
+from heedful.attributions.head_mix import LearnedMix, MixNormalizer, ScoreType, mix_attribution, mix_maps, uniform_phi
+from heedful.attributions.integrated_gradients import gauss_legendre, integrate_path
+from heedful.attributions.method import (
     FixedLengthBaseline,
+    MethodTags,
     Output,
     baseline_vectors,
     in_evaluation_mode,
+    register,
     scored_units,
     target_output,
 )
-from heedful.attributions.head_mix import (
-    LearnedMix,
-    MixNormalizer,
-    ScoreType,
-    mix_attribution,
-    mix_maps,
-    uniform_phi,
-)
-from heedful.attributions.integrated_gradients import gauss_legendre, integrate_path
 from heedful.types import Attribution, Batch, LayerInput, Model, UserError, read_layers
 
 
+@register("layer-mix")
 @dataclass(frozen=True)
 class LayerMix(LearnedMix):
     """Integrated gradients at the input of each layer, averaged with weights over layers.
@@ -62,6 +58,16 @@ class LayerMix(LearnedMix):
     score_type: ScoreType = "logits"
     special_tokens: bool = False
     architecture: str = ""
+
+    @property
+    def tags(self) -> MethodTags:
+        """A distribution over tokens has no sign."""
+        note = ""
+        if self.phi:
+            note = "integrated gradients of all layers, mixed by weights that were learned for this model"
+        if self.score_type == "distribution":
+            return MethodTags(signed=False, pooling="mean", reads="gradient", note=note)
+        return MethodTags(reads="gradient", note=note)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,10 +115,10 @@ class LayerMix(LearnedMix):
         for layer, (text, reference) in enumerate(zip(text_inputs, baseline_inputs, strict=True)):
 
             def output_at(row: Tensor, states: Tensor, layer: int = layer) -> Tensor:
-                part = batch.rows(row)
-                width = part.mask.shape[1]
+                single = batch.rows(row)
+                width = single.mask.shape[1]
                 replacement = LayerInput(layer, states[:, :width])
-                logits = read_layers(model, part, embeddings[row, :width], replacement).logits
+                logits = read_layers(model, single, embeddings[row, :width], replacement).logits
                 return target_output(model.task, logits, target[row], self.output)
 
             scores.append(integrate_path(output_at, batch, (reference, text), points, weights))

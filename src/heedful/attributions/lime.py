@@ -13,10 +13,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import (
+from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
+from heedful.attributions.method import (
     Baseline,
     CheckedOptions,
     Feature,
+    MethodTags,
     Output,
     SampledAttribution,
     divide_among_units,
@@ -25,20 +27,20 @@ from heedful.attributions._base import (
     feature_counts,
     feature_index,
     in_evaluation_mode,
+    register,
 )
-from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
 from heedful.attributions.perturbation import baseline_embeddings, outputs_without, sample_texts, score_features
 from heedful.seeding import sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
 
 
 def centered_moments(features: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """X'WX `[batch feature feature]` and X'Wy `[batch feature]`, with X and y centred at their weighted means.
+    """X'WX `[batch feature feature]` and X'Wy `[batch feature]`, with X and y centered at their weighted means.
 
     Args:
         features: X `[batch sample feature]`.
         values: y `[batch sample]`.
-        weights: the diagonal of W `[batch sample]`, not normalised.
+        weights: the diagonal of W `[batch sample]`, not normalized.
     """
     total = weights.sum(1, keepdim=True)
     shares = weights / torch.where(total > 0, total, 1)
@@ -91,6 +93,7 @@ def solve_sum_constrained(gram: Tensor, cross: Tensor, total: Tensor, present: T
     return level + solution * ones
 
 
+@register("lime")
 @dataclass(frozen=True)
 class Lime(CheckedOptions):
     """Coefficients of a weighted ridge regression of the output on which tokens are kept (Ribeiro et al. 2016).
@@ -107,6 +110,8 @@ class Lime(CheckedOptions):
             process predicts from the outputs so far, and the posterior errors are those of the prediction: with all
             samples read the scores are the same as without `error`. None reads all samples.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags()
 
     revision: ClassVar[int] = 3
 
@@ -136,11 +141,11 @@ class Lime(CheckedOptions):
     def coefficients(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
         """Coefficients `[batch feature]` for a feature index `[batch unit]`."""
 
-        def fit(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
-            coalitions = self.coalitions(part, own)
-            removed = expand_to_units(~coalitions, own)
-            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
-            weights = self.sample_weights(model, part, own, coalitions)
+        def fit(rows: Tensor, texts: Batch, indices: Tensor) -> Tensor:
+            coalitions = self.coalitions(texts, indices)
+            removed = expand_to_units(~coalitions, indices)
+            values = outputs_without(model, texts, target[rows], removed, self.baselines, self.output)
+            weights = self.sample_weights(model, texts, indices, coalitions)
             return solve_ridge(*centered_moments(coalitions.double(), values, weights), self.ridge)
 
         return score_features(fit, batch, index, self.n_samples)
@@ -150,14 +155,14 @@ class Lime(CheckedOptions):
     ) -> SampledAttribution:
         """Coefficients text by text, each with as many outputs as it needs."""
 
-        def sample(at: Tensor, part: Batch, own: Tensor) -> tuple[Tensor, Tensor, int]:
-            coalitions = self.coalitions(part, own)
+        def sample(at: Tensor, texts: Batch, indices: Tensor) -> tuple[Tensor, Tensor, int]:
+            coalitions = self.coalitions(texts, indices)
 
-            def read(some: Tensor) -> Tensor:
-                removed = expand_to_units(~some.unsqueeze(0), own)
-                return outputs_without(model, part, target[at], removed, self.baselines, self.output)[0]
+            def read(subset: Tensor) -> Tensor:
+                removed = expand_to_units(~subset.unsqueeze(0), indices)
+                return outputs_without(model, texts, target[at], removed, self.baselines, self.output)[0]
 
-            weights = self.sample_weights(model, part, own, coalitions)
+            weights = self.sample_weights(model, texts, indices, coalitions)
             return predict_coefficients(read, coalitions[0], weights[0], self.ridge, error)
 
         return sample_texts(sample, batch, index)
@@ -189,8 +194,8 @@ def predict_coefficients(
     """
     # A coalition that is drawn again has the output of the first time.
     distinct, group = torch.unique(coalitions, dim=0, return_inverse=True)
-    place = torch.full((len(distinct),), len(group), device=group.device)
-    order = place.scatter_reduce(0, group, torch.arange(len(group), device=group.device), "amin").argsort()
+    first_row = torch.full((len(distinct),), len(group), device=group.device)
+    order = first_row.scatter_reduce(0, group, torch.arange(len(group), device=group.device), "amin").argsort()
     distinct, group = distinct[order], order.argsort()[group]
     # The coefficients are linear in the outputs: what each output contributes to them.
     features = coalitions.double()
@@ -235,10 +240,12 @@ def _cosine_similarities(model: Model, batch: Batch, kept: Tensor, baseline: Ten
     with torch.no_grad():
         text = model.read_embeddings(batch).double()
     baseline, real, inside = baseline.double(), batch.mask.double(), kept.double()
-    own, across, other = ((a * b).sum(-1) * real for a, b in ((text, text), (text, baseline), (baseline, baseline)))
+    text_norm, across, other = (
+        (a * b).sum(-1) * real for a, b in ((text, text), (text, baseline), (baseline, baseline))
+    )
 
     def total(kept: Tensor, removed: Tensor) -> Tensor:
         return torch.einsum("bsu,bu->bs", inside, kept) + torch.einsum("bsu,bu->bs", 1 - inside, removed)
 
-    lengths = own.sum(1, keepdim=True).sqrt() * total(own, other).sqrt()
-    return total(own, across) / lengths.clamp(min=1e-8)
+    lengths = text_norm.sum(1, keepdim=True).sqrt() * total(text_norm, other).sqrt()
+    return total(text_norm, across) / lengths.clamp(min=1e-8)

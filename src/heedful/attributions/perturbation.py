@@ -13,10 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import (
+from heedful.attributions.method import (
     Baseline,
     CheckedOptions,
     Feature,
+    MethodTags,
     Output,
     SampledAttribution,
     baseline_vectors,
@@ -25,6 +26,7 @@ from heedful.attributions._base import (
     feature_counts,
     feature_index,
     in_evaluation_mode,
+    register,
     replace_units,
     run_in_chunks,
     scored_units,
@@ -107,14 +109,14 @@ def _block_logits(
 
     def read(chunk: Tensor) -> None:
         rows = first[order[chunk]]
-        part = texts.rows(rows)
+        block = texts.rows(rows)
         with torch.no_grad():
             if embeddings is None:
-                logits.append(model.read_logits(part))
+                logits.append(model.read_logits(block))
                 return
-            width = part.mask.shape[1]
+            width = block.mask.shape[1]
             zeroed = embeddings[origin[rows], :width].masked_fill(removed[rows, :width].unsqueeze(-1), 0)
-            logits.append(model.read_logits(part, embeddings=zeroed))
+            logits.append(model.read_logits(block, embeddings=zeroed))
 
     run_in_chunks(read, len(order), lambda start: _rows_together(longest, start, model.tokens_per_pass), order.device)
     return torch.cat(logits)[order.argsort()][group]
@@ -137,26 +139,31 @@ def _logits_after_prefixes(
     logits: list[Tensor] = []
     numbers: list[Tensor] = []
     for source in sorted(set(origin.tolist())):
-        own = (origin == source).nonzero().flatten()
-        own = own[shared[own].argsort(stable=True)]
+        row_numbers = (origin == source).nonzero().flatten()
+        row_numbers = row_numbers[shared[row_numbers].argsort(stable=True)]
         prefix = model.read_prefix(batch.rows(torch.tensor([source], device=origin.device)))
-        starts, lengths = shared[own].tolist(), texts.lengths[own].tolist()
+        starts, lengths = shared[row_numbers].tolist(), texts.lengths[row_numbers].tolist()
 
-        def read(chunk: Tensor, own: Tensor = own, starts: Sequence[int] = starts, prefix: TextPrefix = prefix) -> None:
-            logits.append(model.read_logits_after(prefix, starts[int(chunk[0])], texts.rows(own[chunk])))
+        def read(
+            chunk: Tensor,
+            row_numbers: Tensor = row_numbers,
+            starts: Sequence[int] = starts,
+            prefix: TextPrefix = prefix,
+        ) -> None:
+            logits.append(model.read_logits_after(prefix, starts[int(chunk[0])], texts.rows(row_numbers[chunk])))
 
         def size(start: int, starts: Sequence[int] = starts, lengths: Sequence[int] = lengths) -> int:
             longest = max(lengths[start:])
             # The keys and values of the beginning are in memory once for each text.
             return min(TOKENS_AFTER_PREFIX // max(1, longest - starts[start]), TOKENS_WITH_PREFIX // longest)
 
-        run_in_chunks(read, len(own), size, origin.device)
-        numbers.append(own)
+        run_in_chunks(read, len(row_numbers), size, origin.device)
+        numbers.append(row_numbers)
     return torch.cat(logits)[torch.cat(numbers).argsort()]
 
 
 def _rows_together(lengths: Sequence[int], start: int, tokens: int) -> int:
-    """How many texts from `start` on are read at once: at most `tokens`, of which one in 64 may be padding.
+    """How many texts from `start` on are read at once: at most `tokens`; one in 64 may be padding.
 
     A pass of its own costs about as much as so many tokens.
 
@@ -206,8 +213,8 @@ def score_features(score: FeatureScores, batch: Batch, index: Tensor, samples_pe
     size = max(1, 2 * BLOCK_ELEMENTS // (samples_per_row * units))
     for start in range(0, len(batch), size):
         rows = torch.arange(start, min(start + size, len(batch)), device=index.device)
-        part = batch.rows(rows)
-        values = score(rows, part, index[rows, : part.mask.shape[1]])
+        texts_part = batch.rows(rows)
+        values = score(rows, texts_part, index[rows, : texts_part.mask.shape[1]])
         scores[rows, : values.shape[1]] = values
     return scores
 
@@ -224,15 +231,16 @@ def sample_texts(
     errors, samples = torch.zeros_like(scores), torch.zeros(len(batch), dtype=torch.int64, device=index.device)
     for row in range(len(batch)):
         at = torch.tensor([row], device=index.device)
-        part = batch.rows(at)
-        own = index[at, : part.mask.shape[1]]
-        count = int(feature_counts(own))
+        texts = batch.rows(at)
+        features = index[at, : texts.mask.shape[1]]
+        count = int(feature_counts(features))
         if count:
-            scores[row, :count], errors[row, :count], samples[row] = sample(at, part, own)
+            scores[row, :count], errors[row, :count], samples[row] = sample(at, texts, features)
     parts = (divide_among_units(each, index) for each in (scores, errors))
     return SampledAttribution(next(parts), index >= 0, next(parts), samples)
 
 
+@register("occlusion")
 @dataclass(frozen=True)
 class Occlusion(CheckedOptions):
     """Loss of the output when a window of tokens is removed, averaged over the windows that cover a token.
@@ -251,6 +259,11 @@ class Occlusion(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
 
+    @property
+    def tags(self) -> MethodTags:
+        """Comprehensiveness removes tokens in the same way, from the text as a whole."""
+        return MethodTags(optimizes=(f"comprehensiveness ({self.baselines})",))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window < 1:
@@ -261,10 +274,10 @@ class Occlusion(CheckedOptions):
         """Signed losses in float64; positive tokens support the target."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
 
-        def losses(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
-            covered = occlusion_windows(part, own, self.window)
-            removed = expand_to_units(torch.cat((torch.zeros_like(covered[:, :1]), covered), dim=1), own)
-            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
+        def losses(rows: Tensor, texts: Batch, features: Tensor) -> Tensor:
+            covered = occlusion_windows(texts, features, self.window)
+            removed = expand_to_units(torch.cat((torch.zeros_like(covered[:, :1]), covered), dim=1), features)
+            values = outputs_without(model, texts, target[rows], removed, self.baselines, self.output)
             cover = covered.double()
             return torch.einsum("bsf,bs->bf", cover, values[:, :1] - values[:, 1:]) / cover.sum(1).clamp(min=1)
 
@@ -288,6 +301,7 @@ def occlusion_windows(batch: Batch, index: Tensor, window: int) -> Tensor:
     return covered & (is_full | is_first).unsqueeze(2)
 
 
+@register("leave-one-out")
 @dataclass(frozen=True)
 class LeaveOneOut(CheckedOptions):
     """Change of the output when a token is deleted and the shorter text is read again.
@@ -303,6 +317,21 @@ class LeaveOneOut(CheckedOptions):
 
     output: Literal[Output, "distribution"] = "probability"
     feature: Feature = "unit"
+
+    @property
+    def tags(self) -> MethodTags:
+        """A total variation has no sign; a word's share of its tokens adds up in any case."""
+        optimizes = ("comprehensiveness (delete)",)
+        if self.output != "distribution":
+            note = "what the output of the predicted class loses when the token is removed"
+            return MethodTags(optimizes=optimizes, note=note)
+        return MethodTags(
+            signed=False,
+            pooling="mean" if self.feature == "unit" else "sum",
+            target_specific=False,
+            optimizes=optimizes,
+            note="size of the change of all outputs when the token is removed",
+        )
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -326,7 +355,7 @@ class LeaveOneOut(CheckedOptions):
         if self.output == "distribution":
             return total_variation(*(task.probabilities(logits.double()) for logits in (before, after)))
         whole, shorter = (target_output(task, logits, target, self.output) for logits in (before, after))
-        # The logit of an answer that is no candidate is -inf with and without the token: nothing changes.
+        # The logit of an answer that is not a candidate is -inf with and without the token: nothing changes.
         return torch.where(whole == shorter, 0.0, whole - shorter)
 
     def _word_changes(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
@@ -349,5 +378,5 @@ def leave_one_out_logits(model: Model, batch: Batch) -> Tensor:
 
 def _single_deletions(batch: Batch) -> Tensor:
     """One deletable token per sample `[batch unit unit]`; nothing where a token cannot be deleted."""
-    each = torch.eye(batch.mask.shape[1], dtype=torch.bool, device=batch.mask.device)
-    return each & batch.deletable_mask.unsqueeze(-1)
+    deletions = torch.eye(batch.mask.shape[1], dtype=torch.bool, device=batch.mask.device)
+    return deletions & batch.deletable_mask.unsqueeze(-1)

@@ -9,7 +9,7 @@ them, each with its complement, which reduces the variance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
 from typing import ClassVar
@@ -17,19 +17,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import (
-    Baseline,
-    CheckedOptions,
-    Feature,
-    Output,
-    SampledAttribution,
-    divide_among_units,
-    example_seeds,
-    expand_to_units,
-    feature_counts,
-    feature_index,
-    in_evaluation_mode,
-)
 from heedful.attributions._coalition_process import (
     MIN_SAMPLES,
     CoalitionProcess,
@@ -39,6 +26,21 @@ from heedful.attributions._coalition_process import (
     next_count,
 )
 from heedful.attributions.lime import solve_sum_constrained
+from heedful.attributions.method import (
+    Baseline,
+    CheckedOptions,
+    Feature,
+    MethodTags,
+    Output,
+    SampledAttribution,
+    divide_among_units,
+    example_seeds,
+    expand_to_units,
+    feature_counts,
+    feature_index,
+    in_evaluation_mode,
+    register,
+)
 from heedful.attributions.perturbation import outputs_without, sample_texts, score_features
 from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
@@ -51,6 +53,7 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Multiples of it, modulo 1, are spread evenly however many there are."""
 
 
+@register("kernel-shap")
 @dataclass(frozen=True)
 class KernelShap(CheckedOptions):
     """Shapley values by a weighted regression on sampled coalitions (Lundberg & Lee 2017).
@@ -59,7 +62,8 @@ class KernelShap(CheckedOptions):
     more the values are exact.
 
     Args:
-        n_samples: coalitions besides the empty and the full one, at least two per feature; drawn from (seed, uid).
+        n_samples: coalitions besides the empty and the full one, drawn from (seed, uid); a text that has more features
+            than half as many has two per feature.
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
         error: stop when no posterior error of a text is larger than this share of its largest absolute score, after at
@@ -67,6 +71,8 @@ class KernelShap(CheckedOptions):
             through all outputs read so far, and coalitions are chosen by what they tell about them, which needs fewer
             than a regression. None takes all samples.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags()
 
     revision: ClassVar[int] = 3
 
@@ -87,24 +93,20 @@ class KernelShap(CheckedOptions):
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64; with `error` a `SampledAttribution`."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
-        counts = feature_counts(index)
         if self.error is not None:
             return self._sample_until(self.error, model, batch, target, index)
+        counts = feature_counts(index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
-            row = int(needed.argmax())
-            raise UserError(
-                f"example {batch.uids[row]!r} has {int(counts[row])} features, too many for "
-                f"KernelShap(n_samples={self.n_samples}): give n_samples={int(needed[row])} or more"
-            )
+            return self._explain_alone(model, batch, target, needed.clamp(min=self.n_samples))
 
-        def solve(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
-            seeds = example_seeds("kernel", self.seed, part)
+        def solve(rows: Tensor, texts: Batch, features: Tensor) -> Tensor:
+            seeds = example_seeds("kernel", self.seed, texts)
             coalitions, weights = kernel_coalitions(seeds, counts[rows], self.n_samples)
-            present = torch.arange(coalitions.shape[2], device=own.device) < counts[rows].unsqueeze(1)
+            present = torch.arange(coalitions.shape[2], device=features.device) < counts[rows].unsqueeze(1)
             ends = torch.stack((torch.zeros_like(present), present), dim=1)
-            removed = expand_to_units(~torch.cat((ends, coalitions), dim=1), own)
-            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
+            removed = expand_to_units(~torch.cat((ends, coalitions), dim=1), features)
+            values = outputs_without(model, texts, target[rows], removed, self.baselines, self.output)
             weighted = coalitions.double() * weights.unsqueeze(-1)
             gram = weighted.transpose(1, 2) @ coalitions.double()
             cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
@@ -113,18 +115,28 @@ class KernelShap(CheckedOptions):
         scores = score_features(solve, batch, index, self.n_samples)
         return Attribution(divide_among_units(scores, index), index >= 0)
 
+    def _explain_alone(self, model: Model, batch: Batch, target: Tensor, counts: Tensor) -> Attribution:
+        """Values of each text with its own number of samples `[batch]`, whatever else is in the batch."""
+        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
+        for row, count in enumerate(counts.tolist()):
+            rows = torch.tensor([row], device=batch.mask.device)
+            values = replace(self, n_samples=count)(model, batch.rows(rows), target[rows]).scores[0]
+            scores[row, : len(values)] = values
+        return Attribution(scores, index >= 0)
+
     def _sample_until(
         self, error: float, model: Model, batch: Batch, target: Tensor, index: Tensor
     ) -> SampledAttribution:
         """Values text by text, each with as many samples as it needs."""
 
-        def sample(at: Tensor, part: Batch, own: Tensor) -> tuple[Tensor, Tensor, int]:
-            def read(some: Tensor) -> Tensor:
-                removed = expand_to_units(~some.unsqueeze(0), own)
-                return outputs_without(model, part, target[at], removed, self.baselines, self.output)[0]
+        def sample(at: Tensor, texts: Batch, features: Tensor) -> tuple[Tensor, Tensor, int]:
+            def read(subset: Tensor) -> Tensor:
+                removed = expand_to_units(~subset.unsqueeze(0), features)
+                return outputs_without(model, texts, target[at], removed, self.baselines, self.output)[0]
 
-            seeds = example_seeds("kernel", self.seed, part)
-            return sample_shapley_values(read, seeds, int(feature_counts(own)), self.n_samples, error)
+            seeds = example_seeds("kernel", self.seed, texts)
+            return sample_shapley_values(read, seeds, int(feature_counts(features)), self.n_samples, error)
 
         return sample_texts(sample, batch, index)
 
@@ -194,7 +206,7 @@ def _fit_outputs(coalitions: Tensor, outputs: Tensor) -> CoalitionProcess:
     effects = (effects / counts.clamp(min=1)).sqrt()
     # A feature that was not removed or kept alone is as important as the others on average.
     effects = effects.where(counts > 0, effects[counts > 0].mean() if bool(counts.any()) else 1.0)
-    # Deviations from the mean of both ends: the prior is centred at 0.
+    # Deviations from the mean of both ends: the prior is centered at 0.
     return fit_process(coalitions, outputs - outputs[:2].mean(), effects)
 
 
@@ -211,24 +223,24 @@ def paired_coalitions(seeds: Tensor, count: int, samples: int) -> Tensor:
     every = torch.ones(1, count, dtype=torch.bool, device=seeds.device)
     singles = torch.eye(count, dtype=torch.bool, device=seeds.device)[random_permutations(seeds, 1, every)[0, 0]]
     sizes = torch.arange(2, max(2, count // 2 + 1), device=seeds.device)
-    found = [every[:0], singles] if count > 1 else [every[:0]]
+    sizes_drawn = [every[:0], singles] if count > 1 else [every[:0]]
     if len(sizes):
         mass = 1 / (sizes * (count - sizes)).double()
         draw = _shuffle_coalitions if count <= MAX_EXACT_FEATURES else _draw_coalitions
-        found.append(draw(seeds + 1, count, mass / mass.sum(), samples))
-    pairs = _with_complements(torch.cat(found))[: samples // 2 * 2]
+        sizes_drawn.append(draw(seeds + 1, count, mass / mass.sum(), samples))
+    pairs = _with_complements(torch.cat(sizes_drawn))[: samples // 2 * 2]
     return torch.cat((torch.zeros_like(every), every, pairs))
 
 
 def _shuffle_coalitions(seeds: Tensor, count: int, mass: Tensor, samples: int) -> Tensor:
     """All coalitions of two to half of the features; the j-th of a size comes at the time j / mass of the size."""
-    found, times = [], []
+    drawn, times = [], []
     for size, share in enumerate(mass.tolist(), start=2):
-        own = _coalitions_of_size(count, size).to(seeds.device)
-        place = random_permutations(seeds + size, 1, torch.ones_like(own[:1, :1]).expand(1, len(own)))[0, 0]
-        found.append(own[place])
-        times.append((torch.arange(len(own), device=seeds.device) + 0.5) / share)
-    return torch.cat(found)[torch.cat(times).argsort(stable=True)]
+        of_size = _coalitions_of_size(count, size).to(seeds.device)
+        order = random_permutations(seeds + size, 1, torch.ones_like(of_size[:1, :1]).expand(1, len(of_size)))[0, 0]
+        drawn.append(of_size[order])
+        times.append((torch.arange(len(of_size), device=seeds.device) + 0.5) / share)
+    return torch.cat(drawn)[torch.cat(times).argsort(stable=True)]
 
 
 def _draw_coalitions(seeds: Tensor, count: int, mass: Tensor, samples: int) -> Tensor:
@@ -244,14 +256,15 @@ def _with_complements(coalitions: Tensor) -> Tensor:
     """Each coalition followed by its complement, without those that have come before."""
     seen: set[bytes] = set()
     rows = []
-    for row, (own, other) in enumerate(zip(coalitions.cpu().numpy(), (~coalitions).cpu().numpy(), strict=True)):
-        if own.tobytes() not in seen:
-            seen |= {own.tobytes(), other.tobytes()}
+    for row, (coalition, other) in enumerate(zip(coalitions.cpu().numpy(), (~coalitions).cpu().numpy(), strict=True)):
+        if coalition.tobytes() not in seen:
+            seen |= {coalition.tobytes(), other.tobytes()}
             rows.append(row)
     kept = coalitions[torch.tensor(rows, dtype=torch.long, device=coalitions.device)]
     return torch.stack((kept, ~kept), 1).flatten(0, 1)
 
 
+@register("shapley")
 @dataclass(frozen=True)
 class Shapley(CheckedOptions):
     """Exact Shapley values from all 2^n coalitions of up to 12 features.
@@ -263,6 +276,8 @@ class Shapley(CheckedOptions):
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
     """
+
+    tags: ClassVar[MethodTags] = MethodTags()
 
     baselines: Baseline = "pad"
     feature: Feature = "unit"
@@ -283,9 +298,9 @@ class Shapley(CheckedOptions):
         width = max(1, int(counts.max()))
         coalitions = all_coalitions(width, index.device)
 
-        def solve(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
-            removed = expand_to_units(~coalitions.expand(len(rows), -1, -1), own)
-            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
+        def solve(rows: Tensor, texts: Batch, features: Tensor) -> Tensor:
+            removed = expand_to_units(~coalitions.expand(len(rows), -1, -1), features)
+            values = outputs_without(model, texts, target[rows], removed, self.baselines, self.output)
             return (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
 
         scores = score_features(solve, batch, index, 1 << width)
@@ -327,8 +342,8 @@ def kernel_coalitions(seeds: Tensor, counts: Tensor, samples: int) -> tuple[Tens
         counts: features of each row `[batch]`.
     """
     width = max(1, int(counts.max()))
-    place = torch.arange(width, device=counts.device)
-    coalitions = (place < counts.unsqueeze(1)).unsqueeze(1).repeat(1, samples, 1)
+    unit = torch.arange(width, device=counts.device)
+    coalitions = (unit < counts.unsqueeze(1)).unsqueeze(1).repeat(1, samples, 1)
     weights = torch.zeros(len(counts), samples, dtype=torch.float64, device=counts.device)
     for count in sorted(set(counts.tolist()) - {0, 1}):
         rows = (counts == count).nonzero().flatten()

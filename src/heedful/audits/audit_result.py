@@ -18,97 +18,17 @@ from typing import get_args, get_origin, get_type_hints
 
 import pandas as pd
 
-from heedful.figures import printable
+from heedful.audits.questions import QUESTIONS, TOPICS
+from heedful.audits.verdict_rules import measure_label
+from heedful.formatting import page_text
+from heedful.results import Decision, Finding, Statistic, Verdict
 from heedful.store.recipe import Json, to_json
-from heedful.trials._trial import Verdict
 from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
-SCHEMA = 1
+SCHEMA = 3
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
-NOT_TESTED = "not tested"
-"""The word for an answer without a verdict."""
-
-
-class Question(Enum):
-    """What an audit asks of every method; the value is the word in tables and in `--require`."""
-
-    FAITHFUL = "faithful"
-    MODEL = "model-dependent"
-    STABLE = "stable"
-    COMPLETE = "complete"
-    AGREES = "agrees"
-    PLAUSIBLE = "plausible"
-    TEACHES = "teaches"
-
-
-class Decision(Enum):
-    """Whether an explanation may be shown to people."""
-
-    SHOW = "may be shown"
-    NOT_ALONE = "not alone"
-    MISLEADING = "looks right but is not"
-    HIDE = "not to be shown"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One number with its interval and its null; a row of the tidy table of an audit.
-
-    Args:
-        question: a value of `Question`, or "attention" for questions about attention alone.
-        measure: for instance "comprehensiveness".
-        subset: what the measure was computed on or with, for instance the way of deletion; empty for all.
-        value: mean over texts, for "faithful" as a share of the achievable; low and high bound it at the level of the
-            audit. NaN where undefined.
-        null: the value of the control that `value` is tested against; NaN if there is none.
-        p_value: adjusted over methods (Holm); NaN if there is no test.
-        struck: why the measure does not count on this data; empty if it counts.
-    """
-
-    question: str
-    measure: str
-    method: str
-    subset: str = ""
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    n: int = 0
-    null: float = math.nan
-    p_value: float = math.nan
-    struck: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer to one question about one method.
-
-    Args:
-        verdict: None where the question was not asked or does not apply; `reason` says why.
-        value: the number shown in the table, its interval, and the number of texts behind it.
-        null: the value without merit, for comparison; NaN if there is none.
-        reason: one plain sentence with the numbers.
-        texts_needed: how many texts in all would probably decide it; None unless undecided.
-        measurements: the rows that it rests on.
-    """
-
-    question: Question
-    method: str
-    verdict: Verdict | None
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    n: int = 0
-    null: float = math.nan
-    reason: str = ""
-    texts_needed: int | None = None
-    measurements: tuple[Measurement, ...] = ()
-
-    @property
-    def word(self) -> str:
-        """The verdict as a word."""
-        return NOT_TESTED if self.verdict is None else self.verdict.value
 
 
 @dataclass(frozen=True)
@@ -118,7 +38,7 @@ class FailureExample:
     Args:
         highest: numbers of the words that the explanation ranks highest.
         sentence: what happens to the prediction without these words, and without other words.
-        others: scores of a better explanation of the same text, for comparison; its name is `other_method`.
+        other_scores: those of a better explanation of the same text, for comparison; its name is `other_method`.
         image: a PNG image in base64 whose patches, called "row,column", are the words; empty for a text.
     """
 
@@ -141,18 +61,18 @@ class MethodAudit:
     Args:
         name: as in the catalogue and in `heedful explain --method`.
         control: whether it must do badly (random scores, permuted attention).
-        answers: one per question, in the order of `Question`.
+        answers: one per question, in the order of `QUESTIONS`.
         achievable: faithfulness as a share of what a search achieves, 0 for random scores, with its interval.
         tier: 1 for the methods that no other beats; 0 where tiers were not formed.
         seconds: per text.
         decision: None for controls.
         reason: why, in one sentence.
-        optimised_for: measures that the method itself optimises, where it has an advantage.
+        optimized_for: measures that the method itself optimizes, where it has an advantage, by `measure_label`.
     """
 
     name: str
     control: bool
-    answers: tuple[Answer, ...]
+    answers: tuple[Finding, ...]
     achievable: float
     achievable_low: float
     achievable_high: float
@@ -160,12 +80,16 @@ class MethodAudit:
     seconds: float
     decision: Decision | None
     reason: str
-    optimised_for: tuple[str, ...] = ()
+    optimized_for: tuple[str, ...] = ()
     failure: FailureExample | None = None
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: str) -> Finding:
         """The answer to one question."""
-        return next(each for each in self.answers if each.question is question)
+        return next(answer for answer in self.answers if answer.question == question)
+
+    def optimizes(self, row: Statistic) -> bool:
+        """Whether the method itself optimizes the measure of a statistic."""
+        return measure_label(row) in self.optimized_for
 
 
 @dataclass(frozen=True)
@@ -228,9 +152,8 @@ class Audit:
     Args:
         methods: in the order of recommendation, controls last.
         attention: findings about attention itself: permutation, adversary, necessity, sink share.
-        measurements: the tidy table of all numbers.
         pairs: rank correlation of each two methods, one as `method` and the other as `subset`.
-        struck: measures that do not count on this data, with the reason.
+        struck: measures that do not count on this data, by `measure_label`, with the reason.
         untested: questions that were not asked, with the reason and the remedy.
         recommended: names of the methods that may be shown, best first.
         sentence: the answer in one sentence.
@@ -245,9 +168,8 @@ class Audit:
     model: AuditedModel
     data: AuditedData
     methods: tuple[MethodAudit, ...]
-    attention: tuple[Measurement, ...]
-    measurements: tuple[Measurement, ...]
-    pairs: tuple[Measurement, ...]
+    attention: tuple[Statistic, ...]
+    pairs: tuple[Statistic, ...]
     struck: Mapping[str, str]
     untested: Mapping[str, str]
     recommended: tuple[str, ...]
@@ -265,7 +187,7 @@ class Audit:
 
     def method(self, name: str) -> MethodAudit:
         """The audit of one method by its name."""
-        return next(each for each in self.methods if each.name == name)
+        return next(method for method in self.methods if method.name == name)
 
     def __eq__(self, other: object) -> bool:
         """Equality of all values; two undefined numbers are equal."""
@@ -294,55 +216,66 @@ class Audit:
         raise UserError(f"the audit has schema {schema!r}, this heedful reads {SCHEMA}; run `heedful audit` again")
 
     def _check_names(self) -> None:
-        names = [each.name for each in self.methods]
+        names = [method.name for method in self.methods]
         if len({*names}) < len(names) or not {*self.recommended} <= {*names}:
             raise ValueError("methods: a name is missing or occurs twice")
-        for each in self.methods:
-            if [answer.question for answer in each.answers] != list(Question):
-                raise ValueError(f"{each.name}: an answer is missing")
+        asked = [question.name for question in QUESTIONS]
+        for method in self.methods:
+            if [answer.question for answer in method.answers] != asked:
+                raise ValueError(f"{method.name}: an answer is missing")
 
     def _printable(self) -> Audit:
         """The audit with U+FFFD in place of what UTF-8 cannot write, which names from outside may hold."""
         text = json.dumps(to_json_object(asdict(self)), ensure_ascii=False)
-        audit = _from_plain(Audit, json.loads(printable(text)), "audit")
+        audit = _from_plain(Audit, json.loads(page_text(text)), "audit")
         assert isinstance(audit, Audit)
         return audit
 
     def to_frame(self) -> pd.DataFrame:
         """One row per method: the number behind each question, the verdicts, the decision and its reason."""
-        rows = []
-        for each in self._printable().methods:
-            values = {question: each.answer(question).value for question in Question}
+        rows: list[dict[str, object]] = []
+        for method in self._printable().methods:
+            values = {each.column.replace(" ", "_"): method.answer(each.name).statistic.value for each in QUESTIONS}
+            values.pop("", None)
             rows.append(
                 {
-                    "method": each.name,
-                    "control": each.control,
-                    "decision": "" if each.decision is None else each.decision.value,
-                    "faithfulness": each.achievable,
-                    "faithfulness_low": each.achievable_low,
-                    "faithfulness_high": each.achievable_high,
-                    "tier": each.tier,
-                    "change_under_randomised_model": values[Question.MODEL],
-                    "plausibility_where_right": values[Question.PLAUSIBLE],
-                    "stability": values[Question.STABLE],
-                    "completeness": values[Question.COMPLETE],
-                    "seconds_per_text": each.seconds,
-                    **{question.value: each.answer(question).word for question in Question},
-                    "reason": each.reason,
+                    "method": method.name,
+                    "control": method.control,
+                    "decision": "" if method.decision is None else method.decision.value,
+                    "faithfulness": method.achievable,
+                    "faithfulness_low": method.achievable_low,
+                    "faithfulness_high": method.achievable_high,
+                    "tier": method.tier,
+                    **values,
+                    "seconds_per_text": method.seconds,
+                    **{answer.question: answer.verdict.value for answer in method.answers},
+                    "reason": method.reason,
                 }
             )
         return pd.DataFrame(rows)
 
+    def statistics(self, question: str) -> tuple[Statistic, ...]:
+        """Every number behind one question, or behind the findings about attention."""
+        return TOPICS[question].statistics(self)
+
+    def struck_reason(self, row: Statistic) -> str:
+        """Why a statistic does not count; empty if it counts."""
+        return self.struck.get(measure_label(row), "")
+
     def measurements_frame(self) -> pd.DataFrame:
         """Every number of the audit, one row each."""
-        names = [each.name for each in fields(Measurement)]
         audit = self._printable()
-        rows = [asdict(each) for each in (*audit.measurements, *audit.attention, *audit.pairs)]
-        return pd.DataFrame(rows, columns=names).drop_duplicates(ignore_index=True)
+        rows = [
+            {"question": name, **asdict(row), "struck": audit.struck_reason(row)}
+            for name in TOPICS
+            for row in audit.statistics(name)
+        ]
+        names = ["question", *(field.name for field in fields(Statistic)), "struck"]
+        return pd.DataFrame(rows, columns=names).astype({"n": "Int64"})
 
     def show(self) -> None:
         """Print the answer and the table of methods."""
-        from heedful.audits.audit_page import print_audit
+        from heedful.audits.audit_tables import print_audit
 
         print_audit(self._printable())
 
@@ -372,38 +305,38 @@ class Requirement:
     """
 
     method: str
-    questions: tuple[Question, ...]
+    questions: tuple[str, ...]
     shown: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Requirement:
-        """From `method: word, word`; the words are the values of `Question`, and "shown".
+        """From `method: word, word`; the words are names of questions, and "shown".
 
         >>> Requirement.parse("lime: faithful, shown")
-        Requirement(method='lime', questions=(<Question.FAITHFUL: 'faithful'>,), shown=True)
+        Requirement(method='lime', questions=('faithful',), shown=True)
         """
         method, colon, words = text.partition(":")
         names = [word.strip() for word in words.split(",") if word.strip()]
-        known = {question.value: question for question in Question}
+        known = [question.name for question in QUESTIONS]
         unknown = [name for name in names if name not in known and name != SHOWN]
         if not colon or not method.strip() or not names or unknown:
-            what = f"{unknown[0]!r} is not one of these words" if unknown else "it names no method or no word"
-            raise UserError(f"--require {text!r}: {what}; write METHOD: WORD, WORD with {', '.join(known)} or {SHOWN}")
-        return cls(method.strip(), tuple(known[name] for name in names if name in known), SHOWN in names)
+            fault = f"unknown word {unknown[0]!r}" if unknown else "it names no method or no word"
+            raise UserError(f"--require {text!r}: {fault}; write METHOD: WORD, WORD with {', '.join(known)} or {SHOWN}")
+        return cls(method.strip(), tuple(name for name in names if name in known), SHOWN in names)
 
     def unmet(self, audit: Audit) -> list[str]:
         """What the audit does not support, one line each; empty if all is met."""
-        found = next((each for each in audit.methods if each.name == self.method), None)
-        if found is None:
+        method = next((method for method in audit.methods if method.name == self.method), None)
+        if method is None:
             return [f"{self.method} was not audited"]
         lines = [
-            f"{self.method} is not {question.value}: {found.answer(question).reason}"
-            for question in self.questions
-            if found.answer(question).verdict is not Verdict.SUPPORTED
+            f"{self.method} is not {answer.question}: {answer.reason}"
+            for answer in map(method.answer, self.questions)
+            if answer.verdict is not Verdict.SUPPORTED
         ]
-        if self.shown and found.decision is not Decision.SHOW:
-            decision = "a control" if found.decision is None else found.decision.value
-            lines.append(f"{self.method} may not be shown ({decision}): {found.reason}")
+        if self.shown and method.decision is not Decision.SHOW:
+            decision = "a control" if method.decision is None else method.decision.value
+            lines.append(f"{self.method} may not be shown ({decision}): {method.reason}")
         return lines
 
 
@@ -416,44 +349,34 @@ def _field_types(kind: type) -> dict[str, object]:
     return get_type_hints(kind)
 
 
-def _from_plain(kind: object, value: object, place: str) -> object:
-    """The value of a type from plain JSON; ValueError names the place of anything else."""
+def _from_plain(kind: object, value: object, path: str) -> object:
+    """The value of a type from plain JSON; ValueError names the path of anything else."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return None if value is None else _from_plain(parts[0], value, place)
+        return None if value is None else _from_plain(parts[0], value, path)
     if origin is tuple and isinstance(value, list):
-        return tuple(_from_plain(parts[0], each, f"{place}[{number}]") for number, each in enumerate(value))
+        return tuple(_from_plain(parts[0], item, f"{path}[{number}]") for number, item in enumerate(value))
     if origin is Mapping and isinstance(value, dict):
-        return {name: _from_plain(parts[1], each, f"{place}.{name}") for name, each in value.items()}
+        return {name: _from_plain(parts[1], item, f"{path}.{name}") for name, item in value.items()}
     if isinstance(kind, type):
         if is_dataclass(kind) and isinstance(value, dict):
             hints = _field_types(kind)
             if hints.keys() != value.keys():
-                raise ValueError(f"{place}: missing or unknown {sorted(hints.keys() ^ value.keys())}")
-            return kind(**{name: _from_plain(hint, value[name], f"{place}.{name}") for name, hint in hints.items()})
+                raise ValueError(f"{path}: missing or unknown {sorted(hints.keys() ^ value.keys())}")
+            return kind(**{name: _from_plain(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})
         if issubclass(kind, Enum):
             return kind(value)
         if kind is float and value is None:
             return math.nan
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            return value
         if type(value) is kind:
             return value
-    raise ValueError(f"{place} is {type(value).__name__}")
+    raise ValueError(f"{path} is {type(value).__name__}")
 
 
 def to_json_object(value: Mapping[str, object]) -> dict[str, Json]:
     """Plain JSON of nested mappings; enums by their values."""
-
-    def plain(part: object) -> object:
-        if isinstance(part, Enum):
-            return part.value
-        if isinstance(part, Mapping):
-            return {str(key): plain(each) for key, each in part.items()}
-        if isinstance(part, list | tuple):
-            return [plain(each) for each in part]
-        return part
-
-    converted = to_json(plain(value))
+    converted = to_json(value)
     assert isinstance(converted, dict)
     return converted

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Baseline, example_seeds, expand_to_units, feature_counts, feature_index
-from heedful.attributions.perturbation import logits_keeping
-from heedful.measures.erasure import bin_counts, score_ranks
+from heedful.attributions.method import Baseline, feature_counts, feature_index
+from heedful.measures.erasure import bin_counts
+from heedful.trials.faithfulness import ErasureEvaluator, FeatureOutputs
 from heedful.types import Batch, Model
 
 MAX_PASSES = 100
@@ -24,76 +24,9 @@ BEAM = 2
 """Orders that the search keeps, if the passes allow it; else it is greedy."""
 
 
-@dataclass(frozen=True)
-class WordErasure:
-    """What happens to the explained output when words are removed or kept in the order of their scores.
-
-    Args:
-        full_output: output of the unchanged text `[batch]`, in float64.
-        order: words by score `[batch word]`, the highest first, ties as they were broken.
-        counts: words in each bin `[batch bin]`.
-        removed_outputs: output without the highest words of each bin `[batch bin]`.
-        kept_outputs: output with only these words `[batch bin]`.
-        flip: share of the words in the first bin without which the decision is another; 1 where there is none; NaN for
-            regression `[batch]`.
-    """
-
-    full_output: Tensor
-    order: Tensor
-    counts: Tensor
-    removed_outputs: Tensor
-    kept_outputs: Tensor
-    flip: Tensor
-
-    @property
-    def comprehensiveness(self) -> Tensor:
-        """Mean drop of the output without the highest words `[batch]`; higher is better."""
-        return (self.full_output.unsqueeze(1) - self.removed_outputs).mean(1)
-
-    @property
-    def sufficiency(self) -> Tensor:
-        """Mean drop of the output with the highest words only `[batch]`; lower is better."""
-        return (self.full_output.unsqueeze(1) - self.kept_outputs).mean(1)
-
-
-class _Outputs:
-    """Outputs for the explained class on texts with only some of their words."""
-
-    def __init__(self, model: Model, batch: Batch, target: Tensor, deletion: Baseline) -> None:
-        self.model, self.batch, self.target, self.deletion = model, batch, target, deletion
-        self.index = feature_index(batch, "word")
-
-    def __call__(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Output and predicted class `[batch sample]` with the words `kept` `[batch sample word]` only."""
-        units = expand_to_units(kept, self.index)
-        logits = logits_keeping(self.model, self.batch, units, self.deletion).double()
-        probabilities = self.model.task.probabilities(logits)
-        chosen = self.target.reshape(-1, 1, 1).expand(-1, kept.shape[1], 1)
-        return probabilities.gather(2, chosen).squeeze(2), probabilities.argmax(-1)
-
-
-def erase_words(
-    model: Model, batch: Batch, target: Tensor, scores: Tensor, deletion: Baseline, seed: int = 0
-) -> WordErasure:
-    """Remove and keep words in the order of their scores `[batch word]`, highest first; ties in random order.
-
-    Words are numbered in text order from 0, as by `feature_index`; scores beyond a text's words do not count.
-    """
-    outputs = _Outputs(model, batch, target, deletion)
-    words = feature_counts(outputs.index)
-    mask = torch.arange(scores.shape[1], device=scores.device) < words.unsqueeze(1)
-    ranks = score_ranks(scores, mask, example_seeds("ties", seed, batch))
-    bins = bin_counts(words)
-    top = ranks.unsqueeze(1) < bins.unsqueeze(2)
-    whole = torch.ones_like(top[:, :1])
-    values, decisions = outputs(torch.cat((whole, ~top, top), 1))
-    full, removed, kept = values.tensor_split((1, 1 + bins.shape[1]), 1)
-    changed = (decisions != decisions[:, :1])[:, 1 : 1 + bins.shape[1]]
-    shares = bins.double() / words.clamp(min=1).unsqueeze(1)
-    flip = shares.masked_fill(~changed, 1.0).amin(1)
-    if model.task.num_classes < 2:
-        flip = torch.full_like(flip, torch.nan)
-    return WordErasure(full.squeeze(1), ranks.argsort(1), bins, removed, kept, flip)
+def word_erasure(deletion: Baseline, seed: int = 0) -> ErasureEvaluator:
+    """What removes and keeps words for an audit: in the bins of comprehensiveness only, and without random removals."""
+    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature="word", quantized=False)
 
 
 @dataclass(frozen=True)
@@ -121,15 +54,18 @@ def search_best_erasure(
     At each step every word that is left is tried, and the `beam` best sets go on. Long texts take several words at a
     step, so that the number of passes stays bounded.
     """
-    outputs = _Outputs(model, batch, target, deletion)
-    words = feature_counts(outputs.index)
+    outputs = FeatureOutputs(model, batch, target, deletion, "word")
+    words = feature_counts(feature_index(batch, "word"))
     everything = torch.ones(len(batch), 1, max(1, int(words.max())), dtype=torch.bool, device=words.device)
     whole, decisions = outputs(everything)
     bins, sizes = bin_counts(words).tolist(), words.tolist()
     widths = [
-        beam if beam * _greedy_passes(size, own) <= max_passes else 1 for size, own in zip(sizes, bins, strict=True)
+        beam if beam * _greedy_passes(size, counts) <= max_passes else 1
+        for size, counts in zip(sizes, bins, strict=True)
     ]
-    plans = [_step_sizes(size, own, width, max_passes) for size, own, width in zip(sizes, bins, widths, strict=True)]
+    plans = [
+        _step_sizes(size, counts, width, max_passes) for size, counts, width in zip(sizes, bins, widths, strict=True)
+    ]
     removal, keeping = (
         _Search(outputs, sizes, bins, plans, widths, decisions[:, 0].tolist(), removes=removes)
         for removes in (True, False)
@@ -145,7 +81,7 @@ def search_best_erasure(
         comprehensiveness=(full + removal.best_means()).masked_fill(is_empty, 0.0),
         sufficiency=(full - keeping.best_means()).masked_fill(is_empty, 0.0),
         flip=flip,
-        order=tuple(best.order for best in (max(each, key=lambda path: path.total) for each in removal.paths)),
+        order=tuple(max(paths, key=lambda path: path.total).order for paths in removal.paths),
         passes=1 + removal.passes() + keeping.passes(),
     )
 
@@ -188,7 +124,7 @@ class _Search:
 
     def __init__(
         self,
-        outputs: _Outputs,
+        outputs: FeatureOutputs,
         words: Sequence[int],
         bins: Sequence[Sequence[int]],
         plans: Sequence[Sequence[int]],
@@ -222,13 +158,13 @@ class _Search:
                 row: [path.order for path in paths if len(path.order) - len(self.paths[row][0].order) > 1]
                 for row, paths in grown.items()
             }
-            found = self._evaluate(joint) if any(joint.values()) else {row: [] for row in rows}
+            joint_values = self._evaluate(joint) if any(joint.values()) else {row: [] for row in rows}
             for row in rows:
                 known = {
                     frozenset((*path.order, word)): value
                     for (path, word), value in zip(tried[row], values[row], strict=True)
                 }
-                known |= {frozenset(order): value for order, value in zip(joint[row], found[row], strict=True)}
+                known |= {frozenset(order): value for order, value in zip(joint[row], joint_values[row], strict=True)}
                 self._keep_best(row, self.plans[row][step], grown[row], known)
 
     def _extend(self, row: int, size: int, tried: Sequence[tuple[_Path, int]], values: Sequence[float]) -> list[_Path]:
@@ -238,8 +174,8 @@ class _Search:
         """
         grown: dict[frozenset[int], _Path] = {}
         for path in self.paths[row]:
-            own = [(value, word) for (each, word), value in zip(tried, values, strict=True) if each is path]
-            ranked = [word for _, word in sorted(own, key=lambda pair: (-pair[0], pair[1]))]
+            gains = [(value, word) for (start, word), value in zip(tried, values, strict=True) if start is path]
+            ranked = [word for _, word in sorted(gains, key=lambda pair: (-pair[0], pair[1]))]
             missing = size - len(path.order)
             for shift in range(self.widths[row] if missing == 1 else 1):
                 chosen = ranked[shift : shift + missing]
@@ -264,7 +200,7 @@ class _Search:
     def _evaluate(self, orders: dict[int, list[tuple[int, ...]]]) -> dict[int, list[float]]:
         """The value of each set of words, higher is better: minus the output without them, or the output with them."""
         most = max(map(len, orders.values()), default=0)
-        rows = [row for row, own in orders.items() if own]
+        rows = [row for row, sets_of_row in orders.items() if sets_of_row]
         if not most or not rows:
             return {row: [] for row in orders}
         width = max(1, max(self.words))
@@ -272,7 +208,7 @@ class _Search:
         for row in rows:
             for sample, order in enumerate(orders[row]):
                 sets[row, sample, list(order)] = True
-        kept = (~sets if self.removes else sets).to(self.outputs.index.device)
+        kept = (~sets if self.removes else sets).to(self.outputs.target.device)
         idle = torch.tensor([row not in rows for row in range(len(self.words))], device=kept.device)
         kept = kept | idle.reshape(-1, 1, 1)
         for row in rows:  # texts with fewer sets repeat their first one, which is read once
@@ -285,14 +221,14 @@ class _Search:
                 if self.removes and changed and len(order) in self.bins[row]:
                     self.flips[row] = min(self.flips[row], len(order) / self.words[row])
         sign = -1.0 if self.removes else 1.0
-        return {row: [sign * value for value in values[row][: len(own)]] for row, own in orders.items()}
+        return {row: [sign * value for value in values[row][: len(tried)]] for row, tried in orders.items()}
 
     def best_means(self) -> Tensor:
         """The best mean value over bins of each text."""
         best = [
             max(path.total for path in paths) / len(bins) for paths, bins in zip(self.paths, self.bins, strict=True)
         ]
-        return torch.tensor(best, dtype=torch.float64, device=self.outputs.index.device)
+        return torch.tensor(best, dtype=torch.float64, device=self.outputs.target.device)
 
     def passes(self) -> Tensor:
         """Sets that were tried for each text."""

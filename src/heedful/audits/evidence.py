@@ -16,21 +16,21 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from heedful.attributions._base import Baseline, feature_counts, feature_index
 from heedful.attributions.controls import randomize_weights
-from heedful.attributions.shapley import KernelShap
-from heedful.audits.best_explanation import BestErasure, WordErasure, erase_words, search_best_erasure
+from heedful.attributions.method import Baseline, feature_counts, feature_index, method_name, tags_of
+from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
 from heedful.audits.external_attributions import ExternalAttributions
-from heedful.data.tokenization import N_CHECKED_TEXTS, UNKNOWN_SHARE, SubwordTokenizer
-from heedful.explainer import word_pooling
+from heedful.data.subwords import N_CHECKED_TEXTS
+from heedful.measures.erasure import ErasureOutputs, bin_counts
+from heedful.measures.rank_correlation import spearman
 from heedful.models.attentive import AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import attribution_rows
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import device_batches
-from heedful.trials._adversary_search import AdversarySearchSettings
 from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.adversary_search import AdversarySearchSettings
 from heedful.trials.permutation import Permutation
 from heedful.types import (
     Attribution,
@@ -43,7 +43,6 @@ from heedful.types import (
     Tokenizer,
     UserError,
     mean_over_queries,
-    method_name,
     pool_by_word,
 )
 
@@ -59,11 +58,11 @@ MIN_WORDS = 3
 MAX_EDIT_CHANGE = 0.05
 """Largest change of the predicted probability under an edit that counts as tiny."""
 N_TYPOS = 3
-PERMUTATIONS = 10
+_PERMUTATIONS = 10
 TRANSFORMER_SEARCH = AdversarySearchSettings(steps=100)
 """The search for other attention in a transformer: .2 seconds per short text, a quarter of the permutations' time."""
 
-Texts = Literal["original", "edited"]
+_Texts = Literal["original", "edited"]
 
 
 def block_range(block: int) -> range:
@@ -100,9 +99,11 @@ class TextSample(Recipe):
         loaded = self.subject.restore(workspace)
         examples = loaded.examples("test")
         if not examples:
-            raise UserError(f"{self.subject.corpus.name} has no text in its test split: give texts to explain")
+            raise UserError(
+                f"{self.subject.corpus.name} has no text in its test split; choose data with texts to explain"
+            )
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
-        drawn = [examples[place] for place in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
+        drawn = [examples[index] for index in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
         batch = loaded.tokenizer(drawn)
         rows: list[dict[str, object]] = []
         for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
@@ -110,15 +111,15 @@ class TextSample(Recipe):
                 probabilities = loaded.model.task.probabilities(loaded.model.read_logits(part)).cpu()
             words = feature_counts(feature_index(part, "word")).tolist()
             best = probabilities.max(-1)
-            for row, place in enumerate(positions.tolist()):
+            for row, position in enumerate(positions.tolist()):
                 rows.append(
                     {
-                        "uid": drawn[place].uid,
-                        "place": place,
+                        "uid": drawn[position].uid,
+                        "place": position,
                         "words": int(words[row]),
                         "predicted": int(best.indices[row]),
                         "probability": float(best.values[row]),
-                        "label": to_json(drawn[place].label),
+                        "label": to_json(drawn[position].label),
                     }
                 )
         table = pd.DataFrame(rows).sort_values("place", ignore_index=True)
@@ -137,26 +138,23 @@ class TextSample(Recipe):
             "too short": int((~long_enough).sum()),
             "without scores": int((~has_scores).sum()),
             "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
+            "truncated": loaded.tokenizer.count_truncated(drawn),
             "unknown words": _unknown_share(loaded.tokenizer, drawn),
             "corpus": to_json(dict(loaded.splits.notes)),
             "architecture": loaded.model.architecture_summary,
             "rationales": sum(any(example.rationale or ()) for example in drawn),
         }
         if not bool(has_scores.any()):
-            raise UserError("no text has scores for its predicted class: give scores of the class that is predicted")
+            raise UserError("no text has scores for its predicted class; add scores of that class")
         if kept.empty:
-            raise UserError(f"no text has {MIN_WORDS} words or more: give longer texts, or another text column")
+            raise UserError(f"no text has {MIN_WORDS} words or more; give longer texts, or choose another text column")
         return Artefact(table=kept, notes=notes)
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example]) -> float:
-    """The share of the words that the tokenizer does not know, from some of the examples."""
-    some = examples[:N_CHECKED_TEXTS]
-    if isinstance(tokenizer, SubwordTokenizer):
-        unknown, words = tokenizer.count_unknown_words(some)
-        return unknown / max(1, words)
-    found = tokenizer.preprocessing_notes(some).get(UNKNOWN_SHARE, 0.0)
-    return float(found) if isinstance(found, int | float) else 0.0
+    """The share of the words of the first examples that the tokenizer does not know."""
+    unknown, words = tokenizer.count_unknown_words(examples[:N_CHECKED_TEXTS])
+    return unknown / max(1, words)
 
 
 def stratify(table: pd.DataFrame) -> pd.DataFrame:
@@ -181,11 +179,11 @@ class BlockTexts:
     target: Tensor
 
 
-def read_block(sample: TextSample, block: int, workspace: Workspace, texts: Texts = "original") -> BlockTexts:
+def read_block(sample: TextSample, block: int, workspace: Workspace, texts: _Texts = "original") -> BlockTexts:
     """The texts of a block, as they are or slightly edited; texts without a tiny edit are left out of the latter."""
     loaded = sample.subject.restore(workspace)
-    own = block_range(block)
-    table = workspace.get(sample).table.iloc[own.start : own.stop]
+    rows = block_range(block)
+    table = workspace.get(sample).table.iloc[rows.start : rows.stop]
     wanted = set(table["uid"])
     by_uid = {example.uid: example for example in loaded.splits["test"] if example.uid in wanted}
     examples = {uid: by_uid[uid] for uid in table["uid"]}
@@ -229,8 +227,10 @@ class BlockEdits(Recipe):
             target = int(block.target[row])
             change = (after[:, target] - before[row, target]).abs()
             # An edit that the tokenizer does not see is none.
-            own = block.batch.inputs[row][block.batch.mask[row]].tolist()
-            seen = torch.tensor([ids[mask].tolist() != own for ids, mask in zip(batch.inputs, batch.mask, strict=True)])
+            original = block.batch.inputs[row][block.batch.mask[row]].tolist()
+            seen = torch.tensor(
+                [ids[mask].tolist() != original for ids, mask in zip(batch.inputs, batch.mask, strict=True)]
+            )
             tiny = seen & (change <= _edit_limit(before[row, target], task.num_classes))
             if task.num_classes > 1:
                 tiny &= after.argmax(1) == target
@@ -254,11 +254,11 @@ def text_edits(example: Example, seed: int) -> list[tuple[str | Tensor, ...]]:
     words = first.split()
     stop = [*words[:-1], words[-1][:-1] if words[-1].endswith(".") and len(words[-1]) > 1 else f"{words[-1]}."]
     edits = [stop]
-    long = [place for place, word in enumerate(words) if len(word) >= 5 and word.isalpha() and word[2] != word[3]]
+    long = [index for index, word in enumerate(words) if len(word) >= 5 and word.isalpha() and word[2] != word[3]]
     generator = Generator().manual_seed(derive_seed("edit", seed, example.uid))
-    for place in (long[each] for each in torch.randperm(len(long), generator=generator)[:N_TYPOS].tolist()):
-        word = words[place]
-        edits.append([*words[:place], f"{word[:2]}{word[3]}{word[2]}{word[4:]}", *words[place + 1 :]])
+    for index in (long[draw] for draw in torch.randperm(len(long), generator=generator)[:N_TYPOS].tolist()):
+        word = words[index]
+        edits.append([*words[:index], f"{word[:2]}{word[3]}{word[2]}{word[4:]}", *words[index + 1 :]])
     return [(" ".join(edit), *rest) for edit in edits]
 
 
@@ -268,7 +268,7 @@ class BlockAttributions(Recipe):
 
     Args:
         texts: the texts as they are, or with a tiny edit each.
-        randomised: explain a copy of the model with random weights, drawn with this seed; None explains the model.
+        randomized: explain a copy of the model with random weights, drawn with this seed; None explains the model.
     """
 
     kind: ClassVar[str] = "audit attributions"
@@ -276,8 +276,8 @@ class BlockAttributions(Recipe):
     sample: TextSample
     method: Method
     block: int
-    texts: Texts = "original"
-    randomised: int | None = None
+    texts: _Texts = "original"
+    randomized: int | None = None
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -291,8 +291,8 @@ class BlockAttributions(Recipe):
         """The rows of `attribution_rows`, with the score of each word in text order (`word_scores`, `word_numbers`)."""
         block = read_block(self.sample, self.block, workspace, self.texts)
         model = block.loaded.model
-        if self.randomised is not None:
-            model = _randomised_copy(self.sample.subject, model, self.randomised, workspace)
+        if self.randomized is not None:
+            model = _randomized_copy(self.sample.subject, model, self.randomized, workspace)
         method = self.method.prepare(model) if isinstance(self.method, SupportsPreparation) else self.method
         explained = _OtherModel(method, model)
         rows = list(attribution_rows(block.loaded, block.batch, explained, block.examples)) if block.examples else []
@@ -311,23 +311,12 @@ class _OtherModel:
     model: Model
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        words = feature_counts(feature_index(batch, "word"))
-        kernel = self.method if isinstance(self.method, KernelShap) and self.method.error is None else None
-        if kernel is None or kernel.n_samples >= 2 * int(words.max()):
-            return self.method(self.model, batch, target)
-        # A long text needs two samples per word; each text has its own number, whatever else is in its batch.
-        scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
-        for row, count in enumerate(words.tolist()):
-            method = replace(kernel, n_samples=max(kernel.n_samples, 2 * count))
-            alone = batch.rows(torch.tensor([row], device=batch.mask.device))
-            found = method(self.model, alone, target[row : row + 1])
-            scores[row, : found.scores.shape[1]] = found.scores[0]
-        return Attribution(scores, batch.content_mask)
+        return self.method(self.model, batch, target)
 
 
-def _randomised_copy(subject: ModelRecipe, model: Model, seed: int, workspace: Workspace) -> Model:
+def _randomized_copy(subject: ModelRecipe, model: Model, seed: int, workspace: Workspace) -> Model:
     """A copy with random weights, drawn once per run."""
-    cache, name = workspace.model_cache, f"{workspace.artefact_name(subject)} randomised {seed}"
+    cache, name = workspace.model_cache, f"{workspace.artefact_name(subject)} randomized {seed}"
     copy = None if cache is None else cache.get(name)
     if not isinstance(copy, Model):
         copy = randomize_weights(model, seed)
@@ -338,7 +327,7 @@ def _randomised_copy(subject: ModelRecipe, model: Model, seed: int, workspace: W
 
 def words_of_rows(table: pd.DataFrame, method: Method) -> tuple[list[list[float]], list[list[int]]]:
     """The score of each word of each row of `attribution_rows`, in text order, and the numbers of these words."""
-    pooling = word_pooling(method)
+    pooling = tags_of(method).pooling
     scores, numbers = [], []
     for units, words in zip(table["scores"], table["words"], strict=True):
         index = torch.tensor([list(words)])
@@ -370,23 +359,23 @@ class BlockErasure(Recipe):
         scores = pad_sequence(lists, batch_first=True).to(workspace.device)
         tables = []
         for deletion in self.deletions:
-            found = erase_words(
-                block.loaded.model, block.batch, block.target, scores, deletion, source.sample.seed
-            )  # fmt: skip
-            removed = zip(found.order.tolist(), found.counts.amax(1).tolist(), strict=True)
+            evaluate = word_erasure(deletion, source.sample.seed)
+            outputs = evaluate(block.loaded.model, block.batch, block.target, scores.unsqueeze(0))
+            counts = bin_counts(outputs.mask.sum(1))
+            orders = evaluate.ranks(block.batch, scores.unsqueeze(0))[0].argsort(1)
             details = {
-                "full": found.full_output.tolist(),
-                "order": [order[:most] for order, most in removed],
-                "counts": found.counts.tolist(),
-                "removed": found.removed_outputs.tolist(),
+                "full": outputs.full_output.tolist(),
+                "order": [order[:most] for order, most in zip(orders.tolist(), counts.amax(1).tolist(), strict=True)],
+                "counts": counts.tolist(),
+                "removed": outputs.comprehensiveness_outputs.tolist(),
             }
-            tables.append(_measure_table(block.batch, deletion, found).assign(**details))
+            tables.append(_measure_table(block.batch, deletion, outputs).assign(**details))
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 
-def _measure_table(batch: Batch, deletion: Baseline, found: WordErasure | BestErasure) -> pd.DataFrame:
+def _measure_table(batch: Batch, deletion: Baseline, erasure: ErasureOutputs | BestErasure) -> pd.DataFrame:
     """A row per text with the measures of faithfulness under one way of deletion."""
-    columns = {"comprehensiveness": found.comprehensiveness, "sufficiency": found.sufficiency, "flip": found.flip}
+    columns = {"comprehensiveness": erasure.comprehensiveness, "sufficiency": erasure.sufficiency, "flip": erasure.flip}
     measures = {name: values.tolist() for name, values in columns.items()}
     return pd.DataFrame({"uid": list(batch.uids), "deletion": [deletion] * len(batch), **measures})
 
@@ -406,9 +395,9 @@ class BlockSearch(Recipe):
         block = read_block(self.sample, self.block, workspace)
         tables = []
         for deletion in self.deletions:
-            found = search_best_erasure(block.loaded.model, block.batch, block.target, deletion)
-            details = {"order": [list(order) for order in found.order], "passes": found.passes.tolist()}
-            tables.append(_measure_table(block.batch, deletion, found).assign(**details))
+            best = search_best_erasure(block.loaded.model, block.batch, block.target, deletion)
+            details = {"order": [list(order) for order in best.order], "passes": best.passes.tolist()}
+            tables.append(_measure_table(block.batch, deletion, best).assign(**details))
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 
@@ -430,7 +419,7 @@ class BlockAttention(Recipe):
         """
         block = read_block(self.sample, self.block, workspace)
         model, batch = block.loaded.model, block.batch
-        table = Permutation(self.sample.subject, permutations=PERMUTATIONS).rows(model, batch)
+        table = Permutation(self.sample.subject, permutations=_PERMUTATIONS).rows(model, batch)
         with torch.no_grad():
             maps = mean_over_queries(model(batch).attention, batch.mask)
         received = maps.double().mean((1, 2))
@@ -450,3 +439,31 @@ def concatenate(recipes: Sequence[Recipe], workspace: Workspace) -> pd.DataFrame
     """The tables of finished recipes one below the other."""
     tables = [table for recipe in recipes if len(table := workspace.get(recipe).table)]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def rank_correlations(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
+    """Spearman's correlation of the scores of the words that both tables have of a text; NaN for constant scores.
+
+    An edit keeps the number of words, but a text that is cut off may lose its last ones.
+    """
+    ours, theirs = (
+        {
+            str(uid): dict(zip(numbers, scores, strict=True))
+            for uid, numbers, scores in zip(table.index, table["word_numbers"], table["word_scores"], strict=True)
+        }
+        if len(table)
+        else {}
+        for table in (first, second)
+    )
+    common = {uid: [word for word in ours[uid] if word in theirs[uid]] for uid in theirs if uid in ours}
+    if not common:
+        return pd.Series(dtype=float)
+    x, mask = _padded([[ours[uid][word] for word in words] for uid, words in common.items()])
+    y, _ = _padded([[theirs[uid][word] for word in words] for uid, words in common.items()])
+    return pd.Series(spearman(x, y, mask).value.numpy(), index=list(common))
+
+
+def _padded(lists: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor]:
+    rows = [torch.tensor(list(values), dtype=torch.float64) for values in lists]
+    mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
+    return pad_sequence(rows, batch_first=True), mask

@@ -6,16 +6,25 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from heedful.audits.audit_page import QUESTIONS, certainty, format_brief, format_share, sentence
-from heedful.figures import printable
+from heedful.audits.audit_tables import (
+    COLUMN_QUESTIONS,
+    certainty,
+    format_brief,
+    format_share,
+    sentence,
+    share_text,
+    untested_labels,
+)
+from heedful.audits.verdict_rules import FAITHFUL
+from heedful.formatting import page_text
 from heedful.report.page import SYMBOLS
+from heedful.results import Finding, Verdict
 
 if TYPE_CHECKING:
-    from heedful.audits.audit_result import Answer, Audit, MethodAudit
+    from heedful.audits.audit_result import Audit, MethodAudit
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$@^])")
 _BLOCK_START = re.compile(r"^([-+=]|[0-9]+(?=[.)]))")
-_COLUMNS = ("model-dependent", "stable", "plausible")
 
 
 def model_card(audit: Audit) -> str:
@@ -29,8 +38,7 @@ def model_card(audit: Audit) -> str:
         f"> {escape_markdown(audit.caution)}",
         _table(shown),
         "Faithful: share of what the best explanation that a search found achieves (100 %), above random scores (0 %). "
-        "Depends on the model: change of the scores when the weights are randomised. Stable: rank correlation under "
-        "tiny changes of the text. Plausible: AUC of the words that people marked, where the model is right.",
+        + " ".join(f"{sentence(f'{question.label}: {question.meaning}')}" for question in COLUMN_QUESTIONS),
     ]
     if controls:
         reached = ", ".join(f"{escape_markdown(each.name)} {format_share(each.achievable) or '–'}" for each in controls)
@@ -44,11 +52,7 @@ def model_card(audit: Audit) -> str:
     if struck:
         parts.append("Measures that do not count on this data: " + "; ".join(map(escape_markdown, struck)) + ".")
     if audit.untested:
-        names = [QUESTIONS[name].label if name in QUESTIONS else name for name in audit.untested]
-        lines = [
-            f"- {escape_markdown(f'{name}: {sentence(why)}')}"
-            for name, why in zip(names, audit.untested.values(), strict=True)
-        ]
+        lines = [f"- {escape_markdown(f'{name}: {sentence(why)}')}" for name, why in untested_labels(audit).items()]
         parts += ["Not tested:", "\n".join(lines)]
     versions = escape_markdown(", ".join(f"{name} {version}" for name, version in audit.versions.items()))
     parts.append(
@@ -64,31 +68,30 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a_b <c>\n# d"), escape_markdown("- www.x.org"), escape_markdown("1. x&y")
     ('a\\_b \\<c\\> \\# d', '\\- www\\.x.org', '1\\. x&amp;y')
     """
-    line = _SPECIAL.sub(r"\\\1", " ".join(printable(text).split()).replace("&", "&amp;"))
+    line = _SPECIAL.sub(r"\\\1", " ".join(page_text(text).split()).replace("&", "&amp;"))
     line = line.replace("://", ":\\/\\/")
     line = re.sub(r"(?i)\b(www)\.", r"\1\\.", line)
-    return _BLOCK_START.sub(lambda found: f"\\{found[1]}" if found[1] in "-+=" else f"{found[1]}\\", line)
+    return _BLOCK_START.sub(lambda start: f"\\{start[1]}" if start[1] in "-+=" else f"{start[1]}\\", line)
 
 
 def _table(methods: Sequence[MethodAudit]) -> str:
-    head = ("method", "decision", "faithful", *(QUESTIONS[name].label for name in _COLUMNS), "s per text")
+    head = ("method", "decision", "faithful", *(question.label for question in COLUMN_QUESTIONS), "s per text")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for each in methods:
-        answers = {answer.question.value: answer for answer in each.answers}
-        interval = format_share(each.achievable_low, each.achievable_high)
-        share = f"{_symbol(answers['faithful'])} {format_share(each.achievable) or '–'}" + (
-            f" ({interval})" if interval else ""
-        )
+    for method in methods:
+        answers = {answer.question: answer for answer in method.answers}
         cells = [
-            escape_markdown(each.name),
-            "" if each.decision is None else each.decision.value,
-            share,
-            *(f"{_symbol(answers[name])} {format_brief(answers[name].value)}" for name in _COLUMNS),
-            format_brief(each.seconds),
+            escape_markdown(method.name),
+            "" if method.decision is None else method.decision.value,
+            f"{_symbol(answers[FAITHFUL])} {share_text(method) or '–'}",
+            *(
+                f"{_symbol(answers[each.name])} {format_brief(answers[each.name].statistic.value)}"
+                for each in COLUMN_QUESTIONS
+            ),
+            format_brief(method.seconds),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _symbol(answer: Answer) -> str:
-    return "" if answer.verdict is None else SYMBOLS[answer.verdict]
+def _symbol(answer: Finding) -> str:
+    return "" if answer.verdict is Verdict.NOT_TESTED else SYMBOLS[answer.verdict]

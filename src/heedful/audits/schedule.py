@@ -8,52 +8,45 @@ nothing and repeats nothing.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
-from types import UnionType
+from types import NoneType
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import BaseModel
 
-from heedful.attributions._base import Baseline
 from heedful.attributions.controls import Random
-from heedful.audits.analysis import (
-    CONTROL_METHODS,
-    NULL_METHODS,
-    RANDOMISED_SEED,
-    TEACHES_UNTESTED,
-    AuditAnalysis,
-    assumptions,
-    class_counts,
-    format_note,
-    has_weights,
-    repeated_scores,
-)
+from heedful.attributions.method import Baseline
+from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, note_lines
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import (
     BLOCK_TEXTS,
     POOL_SIZE,
-    BlockAttention,
     BlockAttributions,
     BlockErasure,
-    BlockSearch,
     TextSample,
     block_range,
     read_block,
 )
 from heedful.audits.external_attributions import ExternalAttributions, external_methods
-from heedful.audits.verdict_rules import NULL
+from heedful.audits.questions import ATTENTION_FINDINGS
+from heedful.audits.work_list import CONTROL_METHODS, NULL_METHODS, AuditPlan, FinishedWork, WorkItem
 from heedful.catalogue import METHODS
-from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
+from heedful.data.columns import NO_COLUMN, TableColumns, detect_columns
+from heedful.data.io import TEXT_OR_PATH, check_types
+from heedful.data.table import EvaluationTable
 from heedful.devices import Precision, arithmetic_notes, check_device, is_same_device
+from heedful.execution.outcome import Outcome, attempt
+from heedful.execution.runner import HERE, OUT_OF_TIME, POOL, check_where, count_workers, run
 from heedful.explainer import (
     AUDITS,
     Explainer,
@@ -67,15 +60,14 @@ from heedful.explainer import (
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.transformer import TransformerModel
-from heedful.outcome import attempt
-from heedful.report.html import check_report_folder, write_atomically
-from heedful.runner import HERE, OUT_OF_TIME, POOL, check_where, count_workers, run
+from heedful.report.explorer import write_text_page
+from heedful.report.html import check_report_folder
 from heedful.store.atomic_write import WriteError, replace_text, translate_write_errors
 from heedful.store.journal import Journal
-from heedful.store.recipe import Json, Recipe, canonical_json, json_digest
+from heedful.store.recipe import Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
-from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal, shorten, user_path
+from heedful.types import Corpus, Method, NotApplicable, UserError, shorten, user_path
 
 DEFAULT_METHODS = (
     "raw-attention",
@@ -98,8 +90,6 @@ POOL_EFFICIENCY = 0.7
 TARGET_TEXTS = 28
 """Methods are left out, the slowest first, until this many texts fit into the time."""
 MAX_BLOCKS = 2 + POOL_SIZE // BLOCK_TEXTS
-FULL_BLOCKS = 3
-"""The questions beside faithfulness are asked of these first blocks, and then of every third one."""
 MIN_METHODS = 3
 """Fewer methods are not left to fit into the time."""
 MIN_SECONDS = 0.001
@@ -108,8 +98,6 @@ MAX_ATTEMPTS_TO_RECORD = 100
 TEXTS_FOLDER, TEXTS_PAGE = "texts", "texts.html"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
-SEARCH, ATTENTION = "search", "attention"
-"""Work that belongs to no method."""
 Say = Callable[[str], None]
 
 
@@ -118,21 +106,21 @@ class AuditOptions:
     """What a user may choose about an audit.
 
     Args:
-        minutes: time for this call; finished work of earlier calls counts in addition.
+        minutes: time budget of this call; finished work of earlier calls is reused.
         methods: names of the catalogue or methods; empty takes `DEFAULT_METHODS`.
         attributions: a file with scores made elsewhere, audited as further methods.
-        columns: columns of the data; those that are not named are found.
+        columns: columns of the data; those that are not named are detected.
         workers: blocks at a time; by default two processes, or one block per core of a cluster.
         texts: stop at this many texts (rounded up to a whole block) even if there is time left.
         train_data: texts for students, which show whether explanations teach; takes half of the time.
         required: names of methods that must be audited, and are not left out to save time.
-        where: a place as `heedful.run` has them; a model in memory stays in this process.
+        where: executor, as for `heedful.run`; a model in memory stays in this process.
     """
 
     minutes: float = 5.0
     methods: tuple[str | Method, ...] = ()
     attributions: str | None = None
-    columns: GivenColumns = field(default_factory=GivenColumns)
+    columns: TableColumns = field(default_factory=TableColumns)
     seed: int = 0
     workers: int | None = None
     texts: int | None = None
@@ -141,26 +129,25 @@ class AuditOptions:
     where: str = POOL
 
     def __post_init__(self) -> None:
-        _check_type("where", self.where, str, "a place such as 'pool'")
-        for name, count in (("workers", self.workers), ("texts", self.texts)):
-            _check_type(name, count, Integral | None, "a whole number")
-        _check_type("seed", self.seed, Integral, "a whole number")
+        check_types(
+            "AuditOptions",
+            {
+                "where": (self.where, str),
+                "workers": (self.workers, (Integral, NoneType)),
+                "texts": (self.texts, (Integral, NoneType)),
+                "seed": (self.seed, Integral),
+                "minutes": (self.minutes, Real),
+                "methods": (self.methods, (tuple, list)),
+                "columns": (self.columns, TableColumns),
+                "attributions": (self.attributions, (*TEXT_OR_PATH, NoneType)),
+                "train_data": (self.train_data, (*TEXT_OR_PATH, NoneType)),
+            },
+        )
         check_where(self.where, self.workers)
-        _check_type("minutes", self.minutes, Real, "a number")
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
-            raise UserError(f"{self.minutes} minutes: give a number above 0, at most a week")
+            raise UserError(f"minutes is {self.minutes}; give a number above 0, at most a week")
         if self.texts is not None and self.texts < 1:
-            raise UserError(f"{self.texts} texts: give at least 1")
-        _check_type("methods", self.methods, tuple | list, "names of the catalogue or methods")
-        _check_type("columns", self.columns, GivenColumns, "GivenColumns(text=...)")
-        for name, path in (("attributions", self.attributions), ("train_data", self.train_data)):
-            _check_type(name, path, str | Path | None, "a file")
-
-
-def _check_type(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
-    """UserError unless a value has this type; a truth value is no number."""
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"{name} is {shorten(value)}: give {wanted}")
+            raise UserError(f"texts is {self.texts}; give at least 1")
 
 
 def audit(
@@ -181,20 +168,25 @@ def audit(
     Args:
         model: a folder, a hub id, `(network, tokenizer)`, or an `Explainer`.
         data: a CSV, TSV, JSONL, JSON or Parquet file; a DataFrame; or a corpus, whose test split is used.
-        minutes: time for this call; another call goes on from here and repeats nothing.
+        minutes: time budget; another call resumes and repeats nothing.
         methods: names of the catalogue, or methods.
-        options: everything else; `minutes` and `methods` are taken from it if it is given.
+        options: all other options; with it, `minutes` and `methods` are read from there.
         out: folder for the pages: the answer, the evidence of each question, and all texts with their explanations.
         say: is called with each line about what was understood, planned and done.
-        device: as in `load`; a `Workspace` has its own, which is taken.
+        device: as in `load`; a `Workspace` computes on its own device.
         precision: as in `load`.
     """
-    _check_type("data", data, str | Path | Corpus | pd.DataFrame, "a file, a DataFrame, or a corpus")
-    _check_type("workspace", workspace, Workspace | str | Path, "a Workspace, a folder or a URL")
-    _check_type("options", options, AuditOptions | None, "AuditOptions(...), or leave it out")
-    _check_type("out", out, str | Path | None, "a folder")
+    check_types(
+        "audit",
+        {
+            "data": (data, (*TEXT_OR_PATH, pd.DataFrame, Corpus)),
+            "workspace": (workspace, (Workspace, *TEXT_OR_PATH)),
+            "options": (options, (AuditOptions, NoneType)),
+            "out": (out, (*TEXT_OR_PATH, NoneType)),
+        },
+    )
     if say is not None and not callable(say):
-        raise UserError(f"say is {shorten(say)}: give a function that takes a line, for instance print")
+        raise UserError(f"audit: say is {shorten(say)}; give a function that takes a line, for instance print")
     chosen = options or AuditOptions(minutes, list_methods(methods))
     folder = None if out is None else user_path(out)
     if isinstance(workspace, Workspace):
@@ -203,26 +195,15 @@ def audit(
         if isinstance(model, str | Path):
             device = workspace.device
     explainer = load(model, device=device, precision=precision)
-    place = workspace
-    if not isinstance(place, Workspace):
-        place = Workspace(place, device=str(explainer.device))
-    running = _Audit(explainer, data, chosen, place, say or (lambda _: None))
+    if not isinstance(workspace, Workspace):
+        workspace = Workspace(workspace, device=str(explainer.device))
+    running = _Audit(explainer, data, chosen, workspace, say or (lambda _: None))
     analysis, result = running.run()
     if folder is not None:
         check_report_folder(folder / TEXTS_FOLDER)
-        write_atomically([analysis.texts_page(result)], folder / TEXTS_FOLDER / TEXTS_PAGE)
+        write_text_page(analysis.text_table(result), folder / TEXTS_FOLDER / TEXTS_PAGE)
         result.to_html(folder, texts=f"{TEXTS_FOLDER}/{TEXTS_PAGE}")
     return result
-
-
-@dataclass(frozen=True)
-class _Work:
-    """One recipe, whose method and part of the audit it is."""
-
-    recipe: Recipe
-    label: str
-    method: str
-    main: bool
 
 
 @dataclass(frozen=True)
@@ -231,6 +212,14 @@ class Look:
 
     texts: int
     evidence: str
+
+
+class _Record(BaseModel):
+    """What one call of an audit has recorded; `looks` are the fields of `Look`."""
+
+    costs: dict[str, float]
+    looks: list[tuple[int, str]]
+    seconds: float
 
 
 @dataclass
@@ -269,20 +258,18 @@ class _Audit:
         self.explainer, self.options, self.workspace, self.say = explainer, options, workspace, say
         self.corpus: Corpus
         if isinstance(data, pd.DataFrame):
-            self.corpus, self.source = self._table(_store_frame(data, workspace)), type(data).__name__
+            self.corpus, source = self._table(_store_frame(data, workspace)), type(data).__name__
         elif isinstance(data, Corpus):
-            self.corpus, self.source = data, data.name
+            self.corpus, source = data, data.name
         else:
-            self.corpus, self.source = self._table(str(data)), str(data)
-        self.methods = self._methods()
-        external = tuple(each for each in self.methods.values() if isinstance(each, ExternalAttributions))
-        self.sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
-        self.noun = "images" if explainer.reads_images else "texts"
-        self.left_out: dict[str, str] = {}
-        self.students: Simulability | str = TEACHES_UNTESTED
-        self.interrupted = False
+            self.corpus, source = self._table(str(data)), str(data)
+        methods = self._methods()
+        external = tuple(method for method in methods.values() if isinstance(method, ExternalAttributions))
+        sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
+        self.plan = AuditPlan(explainer, self.corpus, source, sample, methods)
         if options.train_data is not None:
-            self.students = self._student_trial(options.train_data)
+            self.plan.students = self._student_trial(options.train_data)
+        self.interrupted = False
         self.model_digest, self.data_digest = explainer.digest, self.corpus.digest(workspace.data_dir)
         self.identity = self._identity()
         self.journal = Journal(workspace, AUDITS, f"state-{self.identity}")
@@ -299,44 +286,44 @@ class _Audit:
 
     def _identity(self) -> str:
         """A digest of model, data, seed and scores made elsewhere, as they are now."""
-        return json_digest(canonical_json(self.sample, self.workspace.data_dir))[:16]
+        return json_digest(canonical_json(self.plan.sample, self.workspace.data_dir))[:16]
 
     def _check_unchanged(self) -> None:
         """UserError if data or model are not those that the audit began with: nothing that is finished fits then."""
         remedy = "the audit examined the former one and is of no use; run it again"
         if self.corpus.digest(self.workspace.data_dir) != self.data_digest:
-            raise UserError(f"the data ({self.source}) changed during the audit: {remedy}")
+            raise UserError(f"the data ({self.plan.source}) changed during the audit: {remedy}")
         in_memory = self.explainer.origin is None
         if (in_memory and self.explainer.given.is_changed(self.model_digest)) or self._identity() != self.identity:
             raise UserError(f"the model ({self.explainer.source}) changed during the audit: {remedy}")
 
     def _table(self, path: str) -> EvaluationTable:
-        columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
+        columns = detect_columns(path, outputs=self.explainer.class_names, columns=self.options.columns)
         return EvaluationTable(path, columns)
 
     def _known_requirements(self) -> list[str]:
         return [name for name in self.options.required if name in METHODS and name not in CONTROL_METHODS]
 
     def _methods(self) -> dict[str, Method]:
-        given = self.options.methods or (() if self.options.attributions else DEFAULT_METHODS)
-        found: dict[str, Method] = {}
-        for each in (*given, *(() if self.options.methods else self._known_requirements())):
-            method = method_for_words(each)
-            found[catalogue_name(method)] = method
+        chosen = self.options.methods or (() if self.options.attributions else DEFAULT_METHODS)
+        methods: dict[str, Method] = {}
+        for name_or_method in (*chosen, *(() if self.options.methods else self._known_requirements())):
+            method = method_for_words(name_or_method)
+            methods[catalogue_name(method)] = method
         if self.options.attributions is not None:
             external = external_methods(self.options.attributions, self.corpus, self.workspace.data_dir)
             for name, method in external.items():
                 for note in method.read().notes:
                     self.say(f"Scores of {name}: {note}.")
-            found |= external
-        clash = sorted(found.keys() & CONTROL_METHODS.keys())
+            methods |= external
+        clash = sorted(methods.keys() & CONTROL_METHODS.keys())
         if clash:
-            raise UserError(f"{clash[0]} is a control and part of every audit: leave it out")
+            raise UserError(f"{clash[0]} is a control and part of every audit; leave it out")
         for name in self.options.required:
-            if name not in found.keys() | CONTROL_METHODS.keys():
-                known = ", ".join([*found, *CONTROL_METHODS])
-                raise UserError(f"{name} is required, but it is not among the methods of this audit ({known})")
-        return found
+            if name not in methods.keys() | CONTROL_METHODS.keys():
+                known = ", ".join([*methods, *CONTROL_METHODS])
+                raise UserError(f"{name} is required but not among the methods of this audit ({known})")
+        return methods
 
     # Running
 
@@ -349,21 +336,24 @@ class _Audit:
             self.workspace.check_writable()
         except WriteError as error:
             self.write_error = error
-        self.workspace.model_cache = {}
+        self.workspace.model_cache = {}  # the model is loaded once for all work in this process
         try:
-            self.table = self.workspace.get(self.sample).table
-            self.notes = self.workspace.get(self.sample).notes
-            self.ways = self._deletion_ways()
+            sample = self.workspace.get(self.plan.sample)
+            self.table, self.notes = sample.table, sample.notes
+            self.plan.ways = self._deletion_ways()
             for line in self.understood():
                 self.say(line)
-            blocks = self._prepare() if self.write_error is None else ()
+            if self.write_error is not None:
+                self._keep_finished(self.write_error)
+            else:
+                self._probe()
+                blocks = self._plan()
+                if self._place()[0] != HERE:
+                    self.workspace.model_cache = None  # the workers load it
+                self._work(blocks)
+                self._teach()
         finally:
             self.workspace.model_cache = None
-        if self.write_error is not None:
-            self._keep_finished(self.write_error)
-        else:
-            self._work(blocks)
-            self._teach()
         analysis, result = self._result()
         if result.finished and self.write_error is None:
             # One document for each look: another audit of the model, with fewer texts or other data, replaces none.
@@ -371,57 +361,50 @@ class _Audit:
             self.workspace.write_document(f"{AUDITS}/{name}.json", result.to_json())
         return analysis, result
 
-    def _prepare(self) -> Sequence[int]:
-        self._probe()
-        return self._plan()
-
     def _keep_finished(self, error: WriteError) -> None:
         """Leave out what is not finished, as nothing can be added: methods that have fewer texts than the others."""
         refused = f"it is not finished, and the workspace {self.workspace} cannot be written"
-        everything = {**self.methods, **CONTROL_METHODS}
-        counts = dict.fromkeys(everything, 0)
-        for block in range(MAX_BLOCKS if len(everything) else 0):
-            if block_range(block).start >= self._text_limit():
-                break
-            missing = {work.method for work in self._block_work(block) if work.main and not self._has(work)}
+        plan = self.plan
+        counts = dict.fromkeys(plan.answered, 0)
+        for block in self._blocks():
+            missing = {item.method for item in self._unfinished(block) if item.is_main}
             for name in [name for name in counts if counts[name] == block and name not in missing]:
                 counts[name] += 1
-        most = max((counts[name] for name in self.methods), default=0)
+        most = max((counts[name] for name in plan.methods), default=0)
         for name in [name for name in counts if counts[name] < most or not most]:
-            self.left_out[name] = refused
-            self.methods.pop(name, None)
-        if not self.methods:
+            plan.left_out[name] = refused
+            plan.methods.pop(name, None)
+        if not plan.methods:
             raise error
-        if not all(self._has(work) for work in self._block_work(0) if work.label == ATTENTION):
-            self.left_out[ATTENTION] = refused
-        if isinstance(self.students, Simulability) and not self.workspace.has(self.students):
-            self.students = refused
+        if any(item.topic is ATTENTION_FINDINGS for item in self._unfinished(0)):
+            plan.left_out[ATTENTION_FINDINGS.name] = refused
+        if isinstance(plan.students, Simulability) and not self.workspace.has(plan.students):
+            plan.students = refused
         self.say(f"The workspace {self.workspace} cannot be written: this is what is finished in it.")
 
-    def _has(self, work: _Work) -> bool:
-        return self.workspace.has(work.recipe)
+    def _blocks(self) -> Iterator[int]:
+        """The blocks that have texts."""
+        return (block for block in range(MAX_BLOCKS) if block_range(block).start < self._text_limit())
+
+    def _unfinished(self, block: int) -> Iterator[WorkItem]:
+        return (item for item in self.plan.block_work(block) if not self.workspace.has(item.recipe))
 
     def understood(self) -> Iterator[str]:
         """What the audit understood of the model and the data, in lines."""
-        outputs = ", ".join(self.explainer.class_names) or "a number"
-        yield f"Model: {self.explainer.source}, {self.notes['architecture']}; outputs: {outputs}."
-        corpus = self.corpus
+        names, corpus, notes = self.explainer.class_names, self.corpus, self.notes
+        yield (f"Model: {self.explainer.source}, {notes['architecture']}; outputs: {', '.join(names) or 'a number'}.")
         if isinstance(corpus, EvaluationTable):
-            yield f"Data: {self.source}; {'; '.join(corpus.columns.notes)}."
-        yield from (f"Assumption: {line}." for line in assumptions(corpus, self.table, self.explainer.class_names))
-        counts = ", ".join(
-            f"{name} {count}" for name, count in class_counts(self.table, self.explainer.class_names).items()
-        )
+            yield f"Data: {self.plan.source}; {'; '.join(corpus.columns.notes)}."
+        yield from (f"Assumption: {line}." for line in assumptions(corpus, self.table, names))
+        counts = ", ".join(f"{name} {count}" for name, count in class_counts(self.table, names).items())
         yield (
-            f"{self.noun.capitalize()}: {self.notes['read']} of {self.notes['rows']} were read, "
-            f"{self.notes['too short']} of them are too short to explain; predicted: {counts}."
+            f"{self.plan.noun.capitalize()}: {notes['read']} of {notes['rows']} were read, {notes['too short']} of "
+            f"them are too short to explain; predicted: {counts}."
         )
-        rows = self.notes["corpus"]
-        if isinstance(rows, dict) and isinstance(corpus, EvaluationTable):
-            yield f"Rows: {'; '.join(f'{name}: {format_note(value)}' for name, value in rows.items())}."
-        remarks = self.notes["remarks"]
-        if isinstance(remarks, dict) and remarks:
-            yield f"Tokenizer: {'; '.join(f'{name}: {format_note(value)}' for name, value in remarks.items())}."
+        if isinstance(corpus, EvaluationTable):
+            yield f"Rows: {'; '.join(note_lines(notes['corpus']))}."
+        if remarks := note_lines(notes["remarks"]):
+            yield f"Tokenizer: {'; '.join(remarks)}."
         for note in arithmetic_notes(self.workspace.device, self.explainer.precision):
             yield f"Arithmetic: {note}."
 
@@ -432,7 +415,7 @@ class _Audit:
             # Where embeddings are the pixels themselves, both ways are the same.
             is_same = isinstance(model, TransformerModel) and model.embeddings_at == "pixels"
             return ("pad",) if is_same or model.embedding_refusal is not None else ("pad", "zero")
-        block = read_block(self.sample, 0, self.workspace)
+        block = read_block(self.plan.sample, 0, self.workspace)
         replacement: Baseline = "pad"
         if block.batch.mask_id is not None:
             replacement = "mask"
@@ -440,69 +423,46 @@ class _Audit:
             replacement = "unk"
         return ("delete", replacement)
 
-    def _block_work(self, block: int) -> Iterator[_Work]:
-        """Everything that is done for one block, the most informative first."""
-        sample, external = self.sample, ExternalAttributions
-        controls = {name: method for name, method in CONTROL_METHODS.items() if name not in self.left_out}
-        everything = {**self.methods, **controls}
-        named = [*everything.items(), *((f"{NULL} {seed}", each) for seed, each in enumerate(NULL_METHODS))]
-        for name, method in named:
-            scores = BlockAttributions(sample, method, block)
-            yield _Work(scores, f"{name} scores", name, main=True)
-            yield _Work(BlockErasure(scores, self.ways), "erasure", name, main=True)
-        yield _Work(BlockSearch(sample, block, self.ways), SEARCH, "", main=True)
-        if block >= FULL_BLOCKS and block % 3:
-            return
-        if ATTENTION not in self.left_out:
-            yield _Work(BlockAttention(sample, block), ATTENTION, "", main=False)
-        for name, method in everything.items():
-            if isinstance(method, external):
-                continue
-            if has_weights(self.explainer.model):
-                randomised = BlockAttributions(sample, method, block, randomised=RANDOMISED_SEED)
-                yield _Work(randomised, f"{name} scores", name, main=False)
-            repeated = repeated_scores(sample, method, block, images=self.explainer.reads_images)
-            if repeated is not None:
-                yield _Work(repeated, f"{name} scores", name, main=False)
-
     def _probe(self) -> None:
         """Do the main work of the first block and remember how long each piece takes; leave out what fails."""
         texts = min(len(self.table), len(block_range(0)))
         refusal = self.explainer.model.attention_refusal
         if refusal is not None:
-            self.left_out[ATTENTION] = f"{REFUSED} {refusal}"
-        work = [each for each in self._block_work(0) if each.main]
-        seconds: dict[str, float] = {}
+            self.plan.left_out[ATTENTION_FINDINGS.name] = str(NotApplicable(refusal))
+        items = [item for item in self.plan.block_work(0) if item.is_main]
+        seconds: dict[WorkItem, float] = {}
         tried: set[str] = set()
-        with self.workspace.progress.task("probe", len(work)) as step:
-            for each in work:
-                step(note=each.label)
+        with self.workspace.progress.task("probe", len(items)) as step:
+            for item in items:
+                step(note=item.label)
                 # Erasures take the same time for every method.
-                if each.method in self.left_out or each.label in tried or self._late():
+                if item.method in self.plan.left_out or item.label in tried or self._late():
                     continue
-                tried.add(each.label)
-                start, known = time.monotonic(), self.workspace.has(each.recipe)
-                outcome = attempt(each.recipe, self.workspace)
+                tried.add(item.label)
+                start, is_known = time.monotonic(), self.workspace.has(item.recipe)
+                outcome = attempt(item.recipe, self.workspace)
                 if outcome.error is not None:
-                    self._leave_out(each.method or each.label, outcome.error)
-                elif not known:
-                    seconds[each.label] = time.monotonic() - start
+                    self._leave_out(item, outcome)
+                elif not is_known:
+                    seconds[item] = time.monotonic() - start
         # Random scores cost next to nothing: what they take is reading and writing, once per block.
-        overhead = min((took for label, took in seconds.items() if label.endswith(" scores")), default=0.0)
-        for label, took in seconds.items():
-            self.costs[label] = max(took - overhead, MIN_SECONDS) / texts
-        if SEARCH in self.costs:
-            self.costs[ATTENTION] = self.costs[SEARCH] / 8
+        scores = (took for item, took in seconds.items() if isinstance(item.recipe, BlockAttributions))
+        overhead = min(scores, default=0.0)
+        for item, took in seconds.items():
+            self.costs[item.label] = max(took - overhead, MIN_SECONDS) / texts
 
-    def _leave_out(self, name: str, reason: str) -> None:
-        """Go on without a method or a piece of work that fails; UserError if nothing can be compared without it."""
+    def _leave_out(self, item: WorkItem, outcome: Outcome) -> None:
+        """Go on without a method or a question whose work fails; UserError if nothing can be compared without it."""
         self._check_unchanged()
-        if name == SEARCH or name.startswith(NULL):
-            raise UserError(f"texts without some of their words cannot be read by this model: {reason}")
-        self.left_out.setdefault(name, describe_refusal(self.explainer.model, reason))
-        self.methods.pop(name, None)
-        if not self.methods:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items())
+        plan = self.plan
+        # A refusal without its remedy, because an audit tries other methods anyway.
+        reason = str(outcome.error if outcome.refusal is None else NotApplicable(outcome.refusal.reason))
+        if item.is_main and (not item.method or item.method in NULL_METHODS):
+            raise UserError(f"the model cannot read texts without some of their words: {reason}")
+        plan.left_out.setdefault(item.owner, reason)
+        plan.methods.pop(item.owner, None)
+        if not plan.methods:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             raise UserError(f"no method works on this model: {reasons}")
 
     def _late(self) -> bool:
@@ -512,34 +472,32 @@ class _Audit:
         """The blocks to work on; methods that do not fit into the time are left out, the slowest first."""
         # A slow method must not take texts away that an earlier call has finished.
         before = max((look.texts for look in self.state.looks if look is not None), default=0)
-        workers, wanted = (
-            count_workers(*self._place(), self.workspace.device),
-            min(max(TARGET_TEXTS, before), self._text_limit()),
-        )
-        blocks, kept = self._blocks_in_time(workers), dict(self.methods)
-        costs = {name: self._cost_of(name) for name, each in kept.items() if not isinstance(each, ExternalAttributions)}
+        plan, wanted = self.plan, min(max(TARGET_TEXTS, before), self._text_limit())
+        workers = count_workers(*self._place(), self.workspace.device)
+        blocks = self._blocks_in_time(workers)
+        costs = {name: self._cost_of(name) for name in plan.methods if name in plan.recomputable}
         for slowest in () if self.options.methods else sorted(costs, key=lambda name: -costs[name])[:-MIN_METHODS]:
             if slowest in self.options.required:
                 continue
             if block_range(blocks[-1]).stop >= wanted:
                 break
-            del self.methods[slowest]
-            self.left_out[slowest] = (
-                f"it takes {costs[slowest]:.1f} s per text with its controls: give more minutes, or name it"
+            del plan.methods[slowest]
+            plan.left_out[slowest] = (
+                f"it takes {costs[slowest]:.1f} s per text with its controls; allow more minutes, or name it"
             )
             blocks = self._blocks_in_time(workers)
-        texts = block_range(blocks[-1]).stop
-        texts = min(texts, len(self.table))
-        names = ", ".join(self.methods)
+        texts = min(block_range(blocks[-1]).stop, len(self.table))
         self.say(
-            f"Plan: about {texts} {self.noun} in {self.options.minutes:g} minutes, {workers} process(es); methods: "
-            f"{names}."
+            f"Plan: about {texts} {plan.noun} in {self.options.minutes:g} minutes, {workers} process(es); methods: "
+            f"{', '.join(plan.methods)}."
         )
-        for name, reason in self.left_out.items():
+        for name, reason in plan.left_out.items():
             self.say(f"Left out: {name}: {reason}.")
         if texts < MIN_EXAMPLES:
-            remedy = f"which need {MIN_EXAMPLES}: give more minutes or {self.noun}"
-            self.say(f"{texts} {self.noun} are too few for intervals, {remedy}.")
+            self.say(
+                f"{texts} {plan.noun} are too few for intervals, which need {MIN_EXAMPLES}; allow more minutes, or add "
+                f"{plan.noun}."
+            )
         return blocks
 
     def _place(self) -> tuple[str, int | None]:
@@ -554,22 +512,15 @@ class _Audit:
     def _cost_of(self, name: str) -> float:
         """Seconds per text of a method with its controls: scored three times, erased in every way."""
         costs = self.costs
-        return 3 * costs.get(f"{name} scores", 0.0) + costs.get("erasure", 0.0)
+        return 3 * costs.get(f"{name} scores", 0.0) + costs.get(BlockErasure.kind, 0.0)
 
     def _blocks_in_time(self, workers: int) -> list[int]:
         """The blocks whose unfinished work fits into the rest of the time; at least the first."""
         left = 60 * self.options.minutes - RESERVED_SECONDS - self._elapsed()
         left = (left - START_SECONDS) * workers * POOL_EFFICIENCY if workers > 1 else left
         blocks = [0]
-        for block in range(1, MAX_BLOCKS):
-            places = block_range(block)
-            if places.start >= self._text_limit():
-                break
-            cost = sum(
-                self.costs.get(work.label, 0.0) * len(places)
-                for work in self._block_work(block)
-                if not self.workspace.has(work.recipe)
-            )
+        for block in itertools.islice(self._blocks(), 1, None):
+            cost = sum(item.seconds(self.costs) for item in self._unfinished(block)) * len(block_range(block))
             if cost > left:
                 break
             left -= cost
@@ -584,20 +535,22 @@ class _Audit:
         # The estimate of the probe is rough: the time decides, and a block that is begun is finished by the next call.
         last = min(MAX_BLOCKS, 2 * blocks[-1] + 2)
         tried = [block for block in range(last + 1) if block_range(block).start < self._text_limit()]
-        owners = {work.recipe: work.method or work.label for block in tried for work in self._block_work(block)}
-        recipes = list(owners)
-        share = 1.0 if isinstance(self.students, str) else 0.5
+        items = {item.recipe: item for block in tried for item in self.plan.block_work(block)}
+        share = 1.0 if isinstance(self.plan.students, str) else 0.5
+        for outcome in self._run(list(items), share):
+            item = items.get(outcome.recipe)
+            if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and item:
+                self._leave_out(item, outcome)
+
+    def _run(self, recipes: Sequence[Recipe], share: float = 1.0) -> Sequence[Outcome]:
+        """The outcomes of recipes that were run until this share of the time was up; none after an interrupt."""
         deadline = self.start + 60 * share * self.options.minutes - RESERVED_SECONDS
+        where, workers = self._place()
         try:
-            where, workers = self._place()
-            outcomes = run(recipes, self.workspace, where=where, workers=workers, deadline=deadline)
+            return run(recipes, self.workspace, where=where, workers=workers, deadline=deadline)
         except KeyboardInterrupt:
             self.interrupted = True
-            return
-        for outcome in outcomes:
-            name = owners.get(outcome.recipe, "")
-            if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and name:
-                self._leave_out(name, outcome.error)
+            return ()
 
     def _student_trial(self, path: str) -> Simulability | str:
         """Students that see the scores of some methods, random scores or nothing; or why there are none."""
@@ -606,44 +559,34 @@ class _Audit:
             return "students are trained in single precision: leave the precision out"
         if not isinstance(source, str) or not user_path(source).is_dir():
             return "students start from a model folder: save the model with save_pretrained and give its folder"
-        columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
-        teacher = open_teacher(source, path, columns.text, columns.second_text)
-        own = {name: each for name, each in self.methods.items() if not isinstance(each, ExternalAttributions)}
-        names = list(own) if len(own) <= len(TAUGHT_METHODS) else [name for name in TAUGHT_METHODS if name in own]
-        taught = {name: own[name] for name in names}
-        explanations = {**taught, "random": Random()}
+        columns = replace(self.options.columns, label=NO_COLUMN, rationale=NO_COLUMN, uid=NO_COLUMN)
+        teacher = open_teacher(source, path, columns)
+        methods = {name: method for name, method in self.plan.recomputable.items() if name in self.plan.methods}
+        taught = TAUGHT_METHODS if len(methods) > len(TAUGHT_METHODS) else tuple(methods)
+        explanations = {**{name: methods[name] for name in taught if name in methods}, "random": Random()}
         return student_trial(teacher, explanations, self.workspace.data_dir)
 
     def _teach(self) -> None:
         """Train the students until the time is up; the next call goes on."""
-        if isinstance(self.students, str) or self.interrupted:
+        if isinstance(self.plan.students, str) or self.interrupted:
             return
-        deadline = self.start + 60 * self.options.minutes - RESERVED_SECONDS
-        try:
-            where, workers = self._place()
-            outcomes = run([self.students], self.workspace, where=where, workers=workers, deadline=deadline)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            return
+        outcomes = self._run([self.plan.students])
         failed = next((each.error for each in outcomes if each.error is not None and each.cause is None), None)
         if failed is not None:
-            done = sum(each.error is None for each in outcomes)
-            self.students = f"{failed} ({done} of {len(outcomes)} pieces are finished; another call goes on from there)"
+            done = sum(outcome.error is None for outcome in outcomes)
+            self.plan.students = f"{failed} ({done} of {len(outcomes)} pieces are finished; another call resumes)"
 
     # The result
 
     def _finished_blocks(self) -> tuple[list[int], list[int]]:
         """The blocks from the first on whose main work is finished, and those of them where everything is."""
         main, full = [], []
-        for block in range(MAX_BLOCKS):
-            if block_range(block).start >= self._text_limit():
-                break
-            work = list(self._block_work(block))
-            if not all(self.workspace.has(each.recipe) for each in work if each.main):
+        for block in self._blocks():
+            unfinished = list(self._unfinished(block))
+            if any(item.is_main for item in unfinished):
                 break
             main.append(block)
-            side = [each for each in work if not each.main]
-            if side and all(self.workspace.has(each.recipe) for each in side):
+            if not unfinished and not all(item.is_main for item in self.plan.block_work(block)):
                 full.append(block)
         return main, full
 
@@ -654,15 +597,12 @@ class _Audit:
             raise KeyboardInterrupt
         if not main:
             raise UserError(
-                f"minutes={self.options.minutes:g} is too short for the first {len(block_range(0))} texts: give more "
-                "minutes, or fewer methods; what is finished is kept"
+                f"minutes={self.options.minutes:g} is too short for the first {len(block_range(0))} texts; allow more "
+                "minutes, or choose fewer methods; finished work is kept"
             )
         texts = min(len(self.table), block_range(main[-1]).stop)
         look = self._count_look(texts, sum(len(block_range(block)) for block in full))
-        analysis = AuditAnalysis(
-            self.explainer, self.corpus, self.source, self.sample, self.methods, self.ways, self.left_out, main, full,
-            self.costs, self.students, look, self.workspace,
-        )  # fmt: skip
+        analysis = AuditAnalysis(FinishedWork(self.plan, self.workspace, main, full), self.costs, look)
         return analysis, analysis.result(
             minutes=self.options.minutes,
             seconds=self.state.seconds + self._elapsed(),
@@ -675,16 +615,15 @@ class _Audit:
         Args:
             asked: texts of which all questions are asked.
         """
-        evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.methods)]).encode()).hexdigest()[:12]
+        evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.plan.methods)]).encode()).hexdigest()[:12]
         look = Look(texts, evidence)
         known = self.state
         for _ in range(0 if self.write_error is not None else MAX_ATTEMPTS_TO_RECORD):
             if look in known.looks:
                 break
-            looks: Json = [[texts, evidence]]
-            record: dict[str, Json] = {"costs": {**self.costs}, "looks": looks, "seconds": self._elapsed()}
+            record = _Record(costs=self.costs, looks=[(texts, evidence)], seconds=self._elapsed())
             # Of two calls at the same moment the first one has the number, and the other looks again.
-            self.journal.append(record, known.records + 1)
+            self.journal.append(record.model_dump(mode="json"), known.records + 1)
             known = _read_state(self.journal)
         self.costs = {**known.costs, **self.costs}  # calls side by side measure some of them
         if look not in known.looks and self.write_error is None:
@@ -705,50 +644,27 @@ class _Audit:
 def _read_state(journal: Journal) -> _State:
     """What the records of an audit say."""
     state, records = _State(), journal.read()
-    former = f"{journal.folder}/{journal.name}.json"
-    if (written := journal.workspace.read_document(former)) is not None:
-        _add_record(state, _read_former(written), former)
     for number, record in enumerate(records, start=1):
-        _add_record(state, record, journal.place(number))
+        try:
+            known = _Record.model_validate(record)
+        except ValueError:
+            state.damaged.append(journal.place(number))
+            state.looks.append(None)
+            continue
+        looks = [Look(*look) for look in known.looks]
+        state.costs |= known.costs
+        state.seconds += known.seconds
+        state.looks += [look for look in looks if look not in state.looks]
     state.records = len(records)
     return state
-
-
-def _read_former(written: bytes) -> Mapping[str, Json] | None:
-    """The one record that an audit of an earlier version of heedful has; None if it is damaged."""
-    with suppress(ValueError, RecursionError):
-        content = json.loads(written)
-        return content if isinstance(content, dict) else None
-    return None
-
-
-def _read_look(entry: Json) -> Look:
-    if not isinstance(entry, list) or len(entry) != 2:
-        raise ValueError("no look")
-    return Look(int(str(entry[0])), str(entry[1]))
-
-
-def _add_record(state: _State, record: Mapping[str, Json] | None, place: str) -> None:
-    try:
-        if record is None or not isinstance(costs := record["costs"], dict) or not isinstance(record["looks"], list):
-            raise ValueError("damaged")
-        seconds, known = float(str(record["seconds"])), {label: float(str(cost)) for label, cost in costs.items()}
-        looks = [_read_look(entry) for entry in record["looks"]]
-    except (ValueError, KeyError, TypeError):
-        state.damaged.append(place)
-        state.looks.append(None)
-        return
-    state.costs |= known
-    state.seconds += seconds
-    state.looks += [look for look in looks if look not in state.looks]
 
 
 def _store_frame(frame: pd.DataFrame, workspace: Workspace) -> str:
     """The path of a CSV file in the workspace with the rows of a DataFrame; its folder is named by the content."""
     if frame.empty:
-        raise UserError("the DataFrame has no rows or no columns: give one row per text")
+        raise UserError("the DataFrame has no rows or no columns; give one row per text")
     if frame.columns.nlevels > 1 or not frame.columns.is_unique:
-        raise UserError("the DataFrame has several columns of one name: give each column one name of its own")
+        raise UserError("the DataFrame has several columns of one name; rename them")
     try:
         text = frame.map(_cell_text).to_csv(index=False, lineterminator="\n")
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -756,8 +672,7 @@ def _store_frame(frame: pd.DataFrame, workspace: Workspace) -> str:
         raise UserError(
             f"the DataFrame cannot be written as a table ({error}): give texts, numbers or lists"
         ) from error
-    place = f"{AUDITS}/frame-{digest}/frame.csv"
-    path = workspace.root / place
+    path = workspace.root / AUDITS / f"frame-{digest}" / "frame.csv"
     if not path.is_file():
         with translate_write_errors(workspace.root):
             replace_text(path, text)

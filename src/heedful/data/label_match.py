@@ -1,15 +1,26 @@
-"""Which output of a model each label of a table is: by name, by number, or by order, which is an assumption."""
+"""Which output of a model each label of a table, or class of a corpus, is: by name, by number, or by order.
+
+Every command asks here, once. All ways but those by name and by number are assumptions, which are shown to the user.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 LabelOrder = Literal["name", "index", "beginning", "united", "counted", "order"]
 """From the surest to the least sure."""
 CERTAIN_MATCHES: tuple[LabelOrder, ...] = ("name", "index")
 """All others are assumptions."""
+MATCH_NAMES: Mapping[str, str] = {
+    "name": "by name",
+    "index": "by number",
+    "beginning": "by the beginning of their names",
+    "united": "by uniting hate speech and offensive",
+    "counted": "by number, counted from 0",
+    "order": "by order",
+}
 HATEXPLAIN_CLASSES = ("hatespeech", "normal", "offensive")
 """In the order of their numbers in the version of the hub."""
 _PLACEHOLDER = re.compile(r"(?:label)?_?(\d{1,6})", re.IGNORECASE)
@@ -43,10 +54,44 @@ def match_labels(values: Sequence[str], outputs: Sequence[str]) -> LabelMatch | 
     numbers = [number for value in values if (number := _match_number(value)) is not None]
     if len(numbers) == len(values):
         return _match_numbers(values, numbers, outputs)
-    if len(values) == len(outputs) and all(_PLACEHOLDER.fullmatch(output.strip()) for output in outputs):
+    if len(values) == len(outputs) and are_placeholders(outputs):
         order = sorted(values, key=str.casefold)
         return "order", tuple((value, order.index(value)) for value in values)
     return None
+
+
+def match_classes(classes: Sequence[str], outputs: Sequence[str]) -> LabelMatch | None:
+    """How the classes of a corpus correspond to as many outputs of a model; None unless each has its own output.
+
+    As `match_labels`, but classes have an order: it counts where outputs are only counted. Of the outputs ("not x",
+    "x") the second one decides alone.
+
+    >>> match_classes(["up", "down"], ["LABEL_0", "LABEL_1"])
+    ('order', (('up', 0), ('down', 1)))
+    """
+    in_order = tuple((name, index) for index, name in enumerate(classes))
+    if tuple(classes) == tuple(outputs):
+        return "name", in_order
+    match = match_labels(classes, outputs)
+    if match is not None and len({index for _, index in match[1]}) < len(outputs):
+        match = None
+    if match is not None and match[0] != "order":
+        return match
+    if len(outputs) == 2 and _name_key(outputs[0]) == _name_key(negated_name(outputs[1])):
+        if _name_key(classes[0]) == _name_key(outputs[1]):
+            return "name", ((classes[0], 1), (classes[1], 0))
+        return "order", in_order
+    return ("order", in_order) if are_placeholders(outputs) else match
+
+
+def are_placeholders(names: Sequence[str]) -> bool:
+    """Whether the names only count: LABEL_0, LABEL_1 ... or 0, 1 ..."""
+    return all(_PLACEHOLDER.fullmatch(name.strip()) for name in names)
+
+
+def negated_name(name: str) -> str:
+    """The name of the other class of a model whose one output stands for the class of this name."""
+    return f"not {name}"
 
 
 def _label_match(how: LabelOrder, values: Sequence[str], indices: Sequence[int | None]) -> LabelMatch | None:
@@ -56,11 +101,10 @@ def _label_match(how: LabelOrder, values: Sequence[str], indices: Sequence[int |
 
 def _match_numbers(values: Sequence[str], numbers: Sequence[int], outputs: Sequence[str]) -> LabelMatch | None:
     """Numbers are those in the names of the outputs (1 star, 2 stars), or counted from 0, or from 1, or -1 and 1."""
-    found = [re.findall(r"\d{1,9}", output) for output in outputs]
-    own = [int(each[0]) for each in found if len(each) == 1]
+    in_names = [int(digits[0]) for output in outputs if len(digits := re.findall(r"\d{1,9}", output)) == 1]
     counted = list(range(len(outputs)))
-    if len(set(own)) == len(outputs) and own != counted and set(numbers) <= set(own):
-        return "name", tuple((value, own.index(number)) for value, number in zip(values, numbers, strict=True))
+    if len(set(in_names)) == len(outputs) and in_names != counted and set(numbers) <= set(in_names):
+        return "name", tuple((value, in_names.index(number)) for value, number in zip(values, numbers, strict=True))
     if set(numbers) <= set(counted):
         # Without a 0, and without a number that only counting from 1 has, both ways of counting are possible.
         is_certain = 0 in numbers or not all(_WHOLE.fullmatch(value) for value in values)

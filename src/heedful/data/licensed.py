@@ -16,7 +16,7 @@ import pandas as pd
 
 from heedful.data.io import FileCorpus, read_rows
 from heedful.data.splitting import Notes, finalize_splits
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import SPLITS, Example, Splits, UserError
 
@@ -180,8 +180,8 @@ def _random_split(
     from sklearn.model_selection import train_test_split
 
     labels = [example.label for example in examples] if stratified else None
-    rest, part = train_test_split(list(examples), test_size=share, random_state=seed, stratify=labels)
-    return tuple(rest), tuple(part)
+    rest, held_out = train_test_split(list(examples), test_size=share, random_state=seed, stratify=labels)
+    return tuple(rest), tuple(held_out)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class ADRTweets(FileCorpus):
             split = ("train", "test")[row.class_index(self.split_column, ("train", "test"))]
             label = row.class_index(self.label_column, ("0", "1"))
             examples[split].append(Example(f"adr-{row.line}", (row.text(self.text_column).strip(),), label))
-        if min(len(some) for some in examples.values()) < 2:
+        if min(len(split_examples) for split_examples in examples.values()) < 2:
             raise UserError(f"{path}: column '{self.split_column}' needs at least two train and two test rows")
         train, dev = _random_split(examples["train"], 0.15, 16377)
         classes = ("no reaction", "reaction")

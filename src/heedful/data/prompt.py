@@ -19,20 +19,18 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from heedful.data.subwords import NO_LIMIT, load_tokenizer, max_positions, unit_names
 from heedful.data.tokenization import (
-    NO_LIMIT,
     TRUNCATED,
-    UNKNOWN_SHARE,
     TokenizedExample,
     count_answers,
     drop_empty,
-    load_tokenizer,
-    max_positions,
     pad_batch,
     read_saved_number,
     text_parts,
-    unit_names,
 )
+from heedful.data.words import UNKNOWN_SHARE
+from heedful.store.model_folder import hash_model_folder
 from heedful.store.recipe import added_field
 from heedful.types import (
     Batch,
@@ -42,7 +40,6 @@ from heedful.types import (
     Tokenization,
     Tokenizer,
     UserError,
-    hash_model_folder,
     shorten,
     user_path,
 )
@@ -207,15 +204,22 @@ class PromptTokenizer(Tokenizer):
         batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
         return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
 
-    def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
-        truncated = unknown = words = 0
+    def count_truncated(self, examples: Sequence[Example]) -> int:
+        limit = self.max_length
+        return 0 if limit is None else sum(len(self._tokenize(self._parts(each)).ids) > limit for each in examples)
+
+    def count_unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
+        unknown = words = 0
         for example in examples:
             row = self._tokenize(self._parts(example))
-            truncated += self.max_length is not None and len(row.ids) > self.max_length
-            pairs = list(zip(row.ids, row.words, strict=True))
-            own = {word for _, word in pairs if word >= 0}
-            words += len(own)
-            unknown += len(own - {word for token, word in pairs if token != self._tokenizer.unk_token_id})
+            tokens = [(token, word) for token, word in zip(row.ids, row.words, strict=True) if word >= 0]
+            numbers = {word for _, word in tokens}
+            words += len(numbers)
+            unknown += len(numbers - {word for token, word in tokens if token != self._tokenizer.unk_token_id})
+        return unknown, words
+
+    def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
+        truncated, (unknown, words) = self.count_truncated(examples), self.count_unknown_words(examples)
         notes: dict[str, int | float | str] = {"prompt": self.prompt.summary}
         if truncated:
             notes[f"{TRUNCATED} at the end to {self.max_length} tokens with the prompt"] = truncated
@@ -255,7 +259,7 @@ class PromptTokenizer(Tokenizer):
 
     def label_tokens(self, labels: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
         """The tokens of each label word behind the prompt, or in place of its mask tokens."""
-        found = []
+        ids_by_label = []
         for name, word in labels.items():
             if not isinstance(word, str) or not word.strip():
                 raise UserError(f"the label word of {name} is empty: give a word such as ' good'")
@@ -263,14 +267,14 @@ class PromptTokenizer(Tokenizer):
             unknown = self._tokenizer.unk_token_id
             if not ids or (unknown is not None and unknown in ids):
                 raise UserError(f"the tokenizer does not know the label word {word!r} of {name}: choose another")
-            found.append(ids)
-        for (first, one), (second, other) in combinations(zip(labels, found, strict=True), 2):
-            if one[: len(other)] == other[: len(one)]:
+            ids_by_label.append(ids)
+        for (first, first_ids), (second, second_ids) in combinations(zip(labels, ids_by_label, strict=True), 2):
+            if first_ids[: len(second_ids)] == second_ids[: len(first_ids)]:
                 raise UserError(
                     f"the label words {labels[first]!r} of {first} and {labels[second]!r} of {second} are the same "
                     "tokens, or one begins the other: choose words that differ"
                 )
-        return tuple(found)
+        return tuple(ids_by_label)
 
     def spell(self, tokens: tuple[int, ...]) -> str:
         """A label word as text."""
@@ -323,35 +327,39 @@ class PromptTokenizer(Tokenizer):
         row, part = TokenizedExample([], [], []), 0
         for number, owner, (start, end) in zip(ids[:last], owners, offsets, strict=False):
             visible = _VISIBLE.search(whole, start, end)
-            place = start if visible is None else visible.start()
-            inside = [index for index, (first, stop) in enumerate(spans) if owner is not None and first <= place < stop]
+            offset = start if visible is None else visible.start()
+            inside = [
+                index for index, (first, stop) in enumerate(spans) if owner is not None and first <= offset < stop
+            ]
             part = inside[0] if inside else part
             row.ids.append(number)
             row.segments.append(part)
-            row.words.append(-1 if not inside else _word_number(ends, part, place - spans[part][0]))
+            row.words.append(-1 if not inside else _word_number(ends, part, offset - spans[part][0]))
         return row
 
     def _truncate(self, row: TokenizedExample) -> TokenizedExample:
         """The row without the last tokens of its texts, the longer text first, as far as the model reads no more."""
-        kept = list(range(len(row.ids)))
-        while self.max_length is not None and len(kept) > self.max_length:
+        kept_tokens = list(range(len(row.ids)))
+        while self.max_length is not None and len(kept_tokens) > self.max_length:
             parts = [
-                [place for place in kept if row.words[place] >= 0 and row.segments[place] == part] for part in (0, 1)
+                [index for index in kept_tokens if row.words[index] >= 0 and row.segments[index] == part]
+                for part in (0, 1)
             ]
             longest = max(parts, key=len)
             if len(longest) <= 1:
                 raise UserError(f"the prompt leaves no token of {self.max_length} for the text: shorten the prompt")
             others = min(map(len, parts))
-            excess = max(1, min(len(kept) - self.max_length, len(longest) - max(1, others)))
+            excess = max(1, min(len(kept_tokens) - self.max_length, len(longest) - max(1, others)))
             dropped = set(longest[-excess:])
-            kept = [place for place in kept if place not in dropped]
-        return TokenizedExample(*([values[place] for place in kept] for values in (row.ids, row.segments, row.words)))
+            kept_tokens = [token_index for token_index in kept_tokens if token_index not in dropped]
+        columns = (row.ids, row.segments, row.words)
+        return TokenizedExample(*([values[index] for index in kept_tokens] for values in columns))
 
 
-def _word_number(ends: list[list[int]], part: int, place: int) -> int:
+def _word_number(ends: list[list[int]], part: int, offset: int) -> int:
     """The word with the first visible character at or after `place` of a part, else the last; over all parts."""
-    own = max(0, min(bisect_right(ends[part], place), len(ends[part]) - 1))
-    return own + sum(map(len, ends[:part]))
+    word_index = max(0, min(bisect_right(ends[part], offset), len(ends[part]) - 1))
+    return word_index + sum(map(len, ends[:part]))
 
 
 def _fill(template: str, texts: tuple[str, ...]) -> tuple[str, list[tuple[int, int]]]:

@@ -85,22 +85,22 @@ def read_rationale_cell(value: object, parts: tuple[str, ...], location: str) ->
     if isinstance(value, str):
         return RationaleCell(location, "string", parts, strings=(value,))
     if isinstance(value, list):
-        if all(isinstance(each, str) for each in value):
-            return RationaleCell(location, "strings", parts, strings=tuple(each for each in value if each.strip()))
-        numbers = [_whole(each) for each in value]
+        if all(isinstance(item, str) for item in value):
+            return RationaleCell(location, "strings", parts, strings=tuple(item for item in value if item.strip()))
+        numbers = [_whole(item) for item in value]
         if None not in numbers:
-            whole = tuple(each for each in numbers if each is not None)
+            whole = tuple(item for item in numbers if item is not None)
             return RationaleCell(location, "numbers", parts, (whole,), bare=bare)
-        lists = [list(each) if isinstance(each, list | tuple) else [each] for each in value]
-        flat = [each for some in lists for each in some]
+        lists = [list(item) if isinstance(item, list | tuple) else [item] for item in value]
+        flat = [item for items in lists for item in items]
         if not flat:
             return RationaleCell(location, "empty", parts)
-        if all(isinstance(each, Mapping) for each in flat):
-            return _span_cell([each for each in flat if isinstance(each, Mapping)], parts, location)
-        nested = [[_whole(each) for each in some] for some in lists]
-        if not any(number is None for some in nested for number in some):
-            found = tuple(tuple(each for each in some if each is not None) for some in nested)
-            return RationaleCell(location, "nested", parts, found)
+        if all(isinstance(item, Mapping) for item in flat):
+            return _span_cell([item for item in flat if isinstance(item, Mapping)], parts, location)
+        nested = [[_whole(item) for item in items] for items in lists]
+        if not any(number is None for items in nested for number in items):
+            indices = tuple(tuple(item for item in items if item is not None) for items in nested)
+            return RationaleCell(location, "nested", parts, indices)
     raise UserError(
         f"{location}: the rationale {shorten(value)} is neither a list of numbers, nor of spans, nor of words; "
         "see 'Rationales' in docs/audit.md, or do without with --rationale-column none"
@@ -127,9 +127,9 @@ def parse_list(text: str, location: str) -> object:
 
 def _rows_of_mapping(value: Mapping[object, object]) -> list[object]:
     """One span `{"start", "end"}`, or the spans of a dataset of the hub, `{"start": [...], "end": [...]}`."""
-    lists = [part for part in value.values() if isinstance(part, list)]
-    if lists and len(lists) == len(value) and len({len(part) for part in lists}) == 1:
-        return [dict(zip(value, each, strict=True)) for each in zip(*lists, strict=True)]
+    lists = [column for column in value.values() if isinstance(column, list)]
+    if lists and len(lists) == len(value) and len({len(column) for column in lists}) == 1:
+        return [dict(zip(value, row, strict=True)) for row in zip(*lists, strict=True)]
     return [value] if value else []
 
 
@@ -173,9 +173,9 @@ class _NumberFacts:
         words, starts = cell.num_words, {match.start() for match in _WORD.finditer(cell.parts[0])}
         for numbers in cell.numbers:
             repeated, per_word = len(set(numbers)) < len(numbers), len(numbers) == words
-            other = next((number for number in numbers if number not in (0, 1)), None)
-            if self.binary and other is not None:
-                self.binary, self.not_binary = False, f"{cell.location}: the rationale has the entry {other}"
+            graded = next((number for number in numbers if number not in (0, 1)), None)
+            if self.binary and graded is not None:
+                self.binary, self.not_binary = False, f"{cell.location}: the rationale has the entry {graded}"
             self.one_per_word &= per_word
             self.repeated |= repeated
             self.repeated_per_word |= repeated and per_word
@@ -204,7 +204,7 @@ def find_rationale_form(cells: Iterable[RationaleCell], column: str) -> Rational
     """The form of a column from its cells; None if it holds no rationales."""
     seen: Counter[CellKind] = Counter()
     facts = _NumberFacts()
-    marked, found, examined, bare = 0, 0, 0, True
+    marked, phrased, examined, bare = 0, 0, 0, True
     for cell in cells:
         if cell.kind == "empty":
             continue
@@ -221,7 +221,7 @@ def find_rationale_form(cells: Iterable[RationaleCell], column: str) -> Rational
             facts.add(cell)
         elif cell.kind in ("string", "strings"):
             marked += cell.kind == "string" and _find_marks(cell) is not None
-            found += _find_phrases(cell) is not None
+            phrased += _find_phrases(cell) is not None
         if examined == CHECKED_CELLS:
             break
     # One number per row, such as a flag or a count, says something about the row, not about words.
@@ -230,7 +230,8 @@ def find_rationale_form(cells: Iterable[RationaleCell], column: str) -> Rational
     if "spans" in seen or "tokens" in seen:
         return RationaleReading("spans" if "spans" in seen else "tokens")
     if "string" in seen or "strings" in seen:
-        form: RationaleForm | None = "marks" if 2 * marked >= examined else "phrases" if 2 * found >= examined else None
+        form: RationaleForm | None = "phrases" if 2 * phrased >= examined else None
+        form = "marks" if 2 * marked >= examined else form
         return None if form is None else RationaleReading(form)
     return facts.reading(column, nested="nested" in seen)
 
@@ -241,23 +242,23 @@ def read_rationale(cell: RationaleCell, form: RationaleForm) -> tuple[bool, ...]
         return None
     if form in ("phrases", "marks"):
         if cell.kind not in ("string", "strings"):
-            raise UserError(f"{cell.location}: the rationale is no text, but those of other rows are; use one form")
+            raise UserError(f"{cell.location}: the rationale is not a text, but those of other rows are; use one form")
         return _find_marks(cell) if form == "marks" else _find_phrases(cell)
     if cell.kind in ("string", "strings"):
         raise UserError(
-            f"{cell.location}: the rationale {shorten(cell.strings)} is no list of numbers, but those of other rows "
+            f"{cell.location}: the rationale {shorten(cell.strings)} is not a list of numbers, but those of other rows "
             "are; use one form"
         )
     if cell.kind in ("spans", "tokens") and form != cell.kind:
         raise UserError(f"{cell.location}: the rationale has spans, but the form of the column is {form}; use one form")
     if form in ("flags", "annotators", "grades"):
-        lists = [_flags(cell, some, graded=form == "grades") for some in cell.numbers]
+        lists = [_flags(cell, numbers, graded=form == "grades") for numbers in cell.numbers]
         return tuple(2 * sum(marks) >= len(lists) for marks in zip(*lists, strict=True))
     if form == "spans":
         return _words_of_spans(cell)
     num_words = cell.num_words
     if form == "indices":
-        marks = {number for some in cell.numbers for number in some}
+        marks = {number for numbers in cell.numbers for number in numbers}
     else:
         wrong = next((span for span in cell.numbers if len(span) != 2 or not 0 <= span[0] < span[1] <= num_words), None)
         if wrong is not None:
@@ -315,9 +316,9 @@ def _find_phrases(cell: RationaleCell) -> tuple[bool, ...] | None:
         return _occurrences(cell, cell.strings)
     (text,) = cell.strings
     for phrases in ([text], *(re.split(separator, text) for separator in _SEPARATORS)):
-        found = _occurrences(cell, [phrase for phrase in phrases if phrase.strip()])
-        if found is not None:
-            return found
+        marks = _occurrences(cell, [phrase for phrase in phrases if phrase.strip()])
+        if marks is not None:
+            return marks
     return None
 
 
@@ -328,12 +329,12 @@ def _occurrences(cell: RationaleCell, phrases: Sequence[str]) -> tuple[bool, ...
     marks = [[False] * len(part) for part in words]
     for phrase in phrases:
         wanted = [_normal_word(word) for word in phrase.split()]
-        places = [(part, start) for part, some in enumerate(words) for start in _positions(some, wanted)]
+        places = [(part, start) for part, part_words in enumerate(words) for start in _positions(part_words, wanted)]
         for part, start in places:
             marks[part][start : start + len(wanted)] = [True] * len(wanted)
         if not places:  # a part of a word
             within = [_parts_of_words(text, phrase.strip()) for text in cell.parts]
-            if not any(any(each) for each in within):
+            if not any(any(part_marks) for part_marks in within):
                 return None
             marks = [[a or b for a, b in zip(*pair, strict=True)] for pair in zip(marks, within, strict=True)]
     return tuple(mark for part in marks for mark in part)
@@ -366,16 +367,16 @@ def _find_marks(cell: RationaleCell) -> tuple[bool, ...] | None:
         return None
     marked = cell.strings[0]
     for opening, closing in _MARKS:
-        found = _strip_marks(marked, opening, closing)
-        if found is None:
+        letters = _strip_marks(marked, opening, closing)
+        if letters is None:
             continue
         for parts in (cell.parts[:1], cell.parts):
             words = [word for part in parts for word in part.split()]
-            if "".join(words) == "".join(letter for letter, _ in found):
-                marks, place = [], 0
+            if "".join(words) == "".join(letter for letter, _ in letters):
+                marks, offset = [], 0
                 for word in words:
-                    marks.append(any(inside for _, inside in found[place : place + len(word)]))
-                    place += len(word)
+                    marks.append(any(inside for _, inside in letters[offset : offset + len(word)]))
+                    offset += len(word)
                 return tuple(marks) + (False,) * (cell.num_words - len(marks))
     return None
 

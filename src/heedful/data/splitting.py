@@ -24,10 +24,10 @@ Notes = dict[str, int | float | str]
 def normalized_content(example: Example) -> str:
     """The content that makes two examples equal: texts without case and spacing, or pixels."""
     parts = [
-        " ".join(part.casefold().split())
-        if isinstance(part, str)
-        else hashlib.sha256(part.contiguous().numpy().tobytes()).hexdigest()
-        for part in example.parts
+        " ".join(content.casefold().split())
+        if isinstance(content, str)
+        else hashlib.sha256(content.contiguous().numpy().tobytes()).hexdigest()
+        for content in example.parts
     ]
     return "\x1f".join(parts)
 
@@ -46,22 +46,22 @@ def hold_out(
         key = normalized_content(example)
         label = None if isinstance(example.label, float) else example.label
         groups[class_of.setdefault(key, label)][key].append(index)
-    held_out = {index for each in groups.values() for index in _choose_groups(each, share, seed)}
+    held_out = {index for group in groups.values() for index in _choose_groups(group, share, seed)}
     rest = tuple(example for index, example in enumerate(examples) if index not in held_out)
     return rest, tuple(example for index, example in enumerate(examples) if index in held_out)
 
 
 def _choose_groups(groups: dict[str, list[int]], share: float, seed: int) -> list[int]:
-    wanted = round(share * sum(len(indices) for indices in groups.values()))
+    wanted = round(share * sum(map(len, groups.values())))
     if share > 0 and len(groups) > 1:
         wanted = max(1, wanted)
     order = sorted(groups, key=lambda key: hashlib.sha256(f"{seed}\x1f{key}".encode()).digest())
-    chosen: list[int] = []
+    indices: list[int] = []
     for key in order[: len(groups) - 1]:
-        if len(chosen) >= wanted:
+        if len(indices) >= wanted:
             break
-        chosen.extend(groups[key])
-    return chosen
+        indices.extend(groups[key])
+    return indices
 
 
 def finalize_splits(name: str, splits: Splits) -> Splits:
@@ -122,14 +122,14 @@ class SubsampledCorpus(DerivedCorpus):
 
     def read(self, data: Path) -> Splits:
         whole = self.corpus.read(data)
-        parts = []
+        samples = []
         for number, (split, size) in enumerate(zip(SPLITS, (self.train, self.dev, self.test), strict=True)):
             count = len(whole[split])
             random = np.random.default_rng((number, count, size))
             rows = np.sort(random.choice(count, size, replace=False)) if size < count else range(count)
-            parts.append(tuple(whole[split][row] for row in rows))
+            samples.append(tuple(whole[split][row] for row in rows))
         counts = ", ".join(
-            f"{len(part)} of {len(whole[split])} {split}" for split, part in zip(SPLITS, parts, strict=True)
+            f"{len(sample)} of {len(whole[split])} {split}" for split, sample in zip(SPLITS, samples, strict=True)
         )
         notes = {**whole.notes, "a random part only": counts}
-        return replace(whole, train=parts[0], dev=parts[1], test=parts[2], notes=notes)
+        return replace(whole, train=samples[0], dev=samples[1], test=samples[2], notes=notes)

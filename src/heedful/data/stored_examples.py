@@ -7,8 +7,7 @@ of a process does not grow with the corpus.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import compress
@@ -17,7 +16,8 @@ from typing import BinaryIO, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.types import Example, Number, UserError
+from heedful.store.atomic_write import refuse_write_errors
+from heedful.types import Example, Number
 
 CHUNK_ROWS = 1024
 """Examples that are read at once."""
@@ -54,13 +54,11 @@ class StoredExamples(Sequence[Example]):
 
     Args:
         places: in the file.
-        names: other ids than in the file, by place in the file.
         changes: functions that are applied to each example when it is read.
     """
 
     _file: _ExampleFile = field(repr=False)
     places: NDArray[np.int64] | range
-    names: Mapping[int, str] = field(default_factory=dict)
     changes: tuple[Callable[[Example], Example], ...] = ()
 
     def __len__(self) -> int:
@@ -73,10 +71,8 @@ class StoredExamples(Sequence[Example]):
     def __getitem__(self, index: int | slice) -> Example | StoredExamples:
         if isinstance(index, slice):
             return replace(self, places=self.places[index])
-        place = int(self.places[index])
-        example = self._file.chunk(place // CHUNK_ROWS)[place % CHUNK_ROWS]
-        if place in self.names:
-            example = replace(example, uid=self.names[place])
+        row_number = int(self.places[index])
+        example = self._file.chunk(row_number // CHUNK_ROWS)[row_number % CHUNK_ROWS]
         for change in self.changes:
             example = change(example)
         return example
@@ -87,10 +83,6 @@ class StoredExamples(Sequence[Example]):
     def take(self, places: NDArray[np.int64]) -> StoredExamples:
         """The examples at these places of this sequence."""
         return replace(self, places=np.asarray(self.places)[places])
-
-    def rename(self, names: Mapping[int, str]) -> StoredExamples:
-        """The same examples with other ids at some places of this sequence."""
-        return replace(self, names={**self.names, **{int(self.places[index]): uid for index, uid in names.items()}})
 
     def change(self, function: Callable[[Example], Example]) -> StoredExamples:
         """The same examples, each changed by a function when it is read."""
@@ -129,7 +121,7 @@ class ExampleWriter:
         """The examples that were written; nothing can be added to them."""
         if self._waiting:
             self._write()
-        with _translate_write_errors():
+        with refuse_write_errors(f"the texts to {tempfile.gettempdir()}", "set TMPDIR to a folder with room"):
             self._writer.close()
             self._stream.flush()
         return StoredExamples(_ExampleFile(self._stream), range(self._count))
@@ -137,19 +129,9 @@ class ExampleWriter:
     def _write(self) -> None:
         import pyarrow
 
-        with _translate_write_errors():
+        with refuse_write_errors(f"the texts to {tempfile.gettempdir()}", "set TMPDIR to a folder with room"):
             self._writer.write_batch(pyarrow.record_batch(_columns(self._waiting), schema=self._schema))
         self._waiting = []
-
-
-@contextmanager
-def _translate_write_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write the texts to {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to a folder with room"
-        ) from error
 
 
 def _columns(examples: Sequence[Example]) -> list[list[object]]:
@@ -163,11 +145,11 @@ def _columns(examples: Sequence[Example]) -> list[list[object]]:
     ]
 
 
-def keep_examples(examples: Sequence[Example], kept: NDArray[np.bool_]) -> Sequence[Example]:
+def keep_examples(examples: Sequence[Example], is_kept: NDArray[np.bool_]) -> Sequence[Example]:
     """The examples where `kept` is True; those of a large corpus stay on disk."""
     if isinstance(examples, StoredExamples):
-        return examples if bool(kept.all()) else examples.take(np.flatnonzero(kept))
-    return tuple(compress(examples, kept.tolist()))
+        return examples if bool(is_kept.all()) else examples.take(np.flatnonzero(is_kept))
+    return tuple(compress(examples, is_kept.tolist()))
 
 
 def change_examples(examples: Sequence[Example], function: Callable[[Example], Example]) -> Sequence[Example]:

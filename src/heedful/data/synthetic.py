@@ -22,7 +22,7 @@ from numpy.random import Generator, default_rng
 from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
 from heedful.data.io import packaged_file
 from heedful.data.splitting import Notes
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import SPLITS, Corpus, Example, Split, Splits, UserError, check_choice
 
@@ -202,7 +202,7 @@ MOCK_CORPORA: Mapping[str, Mock] = {
 """The eight corpora of AtteFa by name."""
 
 
-Rule = Literal["additive", "majority", "xor", "order", "hint"]
+_Rule = Literal["additive", "majority", "xor", "order", "hint"]
 _LabelledWords = tuple[list[str], list[float]]
 """Words and their ground-truth attributions."""
 
@@ -225,7 +225,7 @@ class GroundTruthCorpus(GeneratedCorpus):
         vocab_size: number of different words besides the decisive ones.
     """
 
-    rule: Rule = "additive"
+    rule: _Rule = "additive"
     vocab_size: int = 60
     shortest: int = 8
     longest: int = 16
@@ -237,7 +237,7 @@ class GroundTruthCorpus(GeneratedCorpus):
     embedding_dim: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
-        check_choice("rule", self.rule, Rule)
+        check_choice("rule", self.rule, _Rule)
         if not 5 <= self.shortest <= self.longest or self.vocab_size < 10:
             raise UserError(
                 f"{self.name}: texts need at least 5 words, shortest at most longest, and vocab_size at least 10"
@@ -327,7 +327,7 @@ def _hint_text(corpus: GroundTruthCorpus, label: int, random: Generator) -> _Lab
     return words, truth
 
 
-_RULES: Mapping[Rule, Callable[[GroundTruthCorpus, int, Generator], _LabelledWords]] = {
+_RULES: Mapping[_Rule, Callable[[GroundTruthCorpus, int, Generator], _LabelledWords]] = {
     "additive": _additive_text,
     "majority": _majority_text,
     "xor": _xor_text,

@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 from heedful.data.download import FETCHABLE
 from heedful.data.io import FileCorpus, Row, SplitRows, packaged_file, read_rows
 from heedful.data.splitting import Notes, finalize_splits, hold_out
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.types import SPLITS, Example, Split, Splits, Task, UserError
 
@@ -178,7 +178,7 @@ class AGNews(PublishedCorpus):
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         classes = ("world", "business")
-        whole = sum(not row.values.get("description") for some in rows.values() for row in some)
+        whole = sum(not row.values.get("description") for split_rows in rows.values() for row in split_rows)
         notes: Notes = {"texts with the title, not separable": whole} if whole else {}
 
         def make_example(row: Row) -> Example:
@@ -229,17 +229,18 @@ class MLQE(PublishedCorpus):
         return "mlqe" if self.language_pairs == SMAT_LANGUAGE_PAIRS else "mlqe-" + "-".join(self.language_pairs)
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        present = sorted({str(row.values.get("lp")) for some in rows.values() for row in some})
+        present = sorted({str(row.values.get("lp")) for split_rows in rows.values() for row in split_rows})
         unknown = [pair for pair in self.language_pairs if pair not in present]
         if unknown or not self.language_pairs:
             raise UserError(
                 f"mlqe: no language pair {', '.join(unknown) or '(none given)'}; choose from {', '.join(present)}"
             )
-        chosen = {
-            split: [row for row in some if row.values.get("lp") in self.language_pairs] for split, some in rows.items()
+        selected = {
+            split: [row for row in split_rows if row.values.get("lp") in self.language_pairs]
+            for split, split_rows in rows.items()
         }
         notes: Notes = {"language pairs": ", ".join(self.language_pairs)}
-        return build_splits((), chosen, _translation_example, notes)
+        return build_splits((), selected, _translation_example, notes)
 
 
 def _translation_example(row: Row) -> Example:
@@ -273,9 +274,9 @@ class IMDB(FileCorpus):
     tokenization: ClassVar[Words] = Words(min_documents=10, longer_than=6, shorter_than="longest")
 
     def files(self, data: Path) -> tuple[Path, ...]:
-        own = tuple(data / "imdb_jw" / f"{split}.jsonl.gz" for split in SPLITS)
+        compressed = tuple(data / "imdb_jw" / f"{split}.jsonl.gz" for split in SPLITS)
         raw = tuple(data / "imdb_raw" / f"{split}.jsonl.gz" for split in ("train", "test"))
-        for paths in (own, raw):
+        for paths in (compressed, raw):
             if all(path.is_file() for path in paths):
                 return paths
         try:
@@ -390,7 +391,7 @@ class Babi(PublishedCorpus):
 
     def __post_init__(self) -> None:
         if self.task not in (1, 2, 3):
-            raise UserError(f"babi: there is no task {self.task}; choose 1, 2 or 3")
+            raise UserError(f"babi: unknown task {self.task}; choose 1, 2 or 3")
         if self.version == "v1-1" and self.task != 3:
             raise UserError("babi: version v1-1 has task 3 only; use version v1-2")
 
@@ -430,15 +431,19 @@ class CNN(PublishedCorpus):
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         classes = tuple(sorted({word for row in rows["train"] for word in _entities(row)}))
         index = {word: number for number, word in enumerate(classes)}
-        kept = {split: [row for row in some if row.text("answer") in index] for split, some in rows.items()}
-        dropped = sum(len(some) - len(kept[split]) for split, some in rows.items())
-        unseen = sum(any(word not in index for word in _entities(row)) for some in rows.values() for row in some)
+        answerable = {
+            split: [row for row in split_rows if row.text("answer") in index] for split, split_rows in rows.items()
+        }
+        dropped = sum(len(split_rows) - len(answerable[split]) for split, split_rows in rows.items())
+        unseen = sum(
+            any(word not in index for word in _entities(row)) for split_rows in rows.values() for row in split_rows
+        )
         counts = {
             "questions left out, answer unseen in train": dropped,
             "stories with candidates unseen in train": unseen,
         }
         notes: Notes = {note: count for note, count in counts.items() if count}
-        return build_splits(classes, kept, lambda row: _cloze_example(row, index), notes)
+        return build_splits(classes, answerable, lambda row: _cloze_example(row, index), notes)
 
 
 def _entities(row: Row) -> set[str]:

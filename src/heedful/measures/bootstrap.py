@@ -14,19 +14,19 @@ products.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 _MAX_DRAWS = 2**23
 """Drawn examples held at a time."""
+LEVEL = 0.95
 MIN_EXAMPLES = 25
 """With fewer examples than this a mean has no interval."""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A mean with the bounds of its interval; NaN where it has none."""
 
     estimate: float
@@ -34,7 +34,9 @@ class Interval:
     high: float
 
 
-def bootstrap_interval(values: Tensor, *, level: float = 0.95, resamples: int = 1000, generator: Generator) -> Interval:
+def bootstrap_interval(
+    values: Tensor, *, level: float = LEVEL, resamples: int = 1000, generator: Generator
+) -> Interval:
     """The mean of values `[example]` with its interval; for a paired comparison, pass the differences.
 
     >>> interval = bootstrap_interval(torch.arange(25.0), generator=torch.Generator().manual_seed(0))
@@ -48,7 +50,7 @@ def bootstrap_interval(values: Tensor, *, level: float = 0.95, resamples: int = 
 
 
 def studentised_bounds(
-    columns: Tensor, *, level: float = 0.95, resamples: int = 1000, generator: Generator
+    columns: Tensor, *, level: float = LEVEL, resamples: int = 1000, generator: Generator
 ) -> tuple[Tensor, Tensor]:
     """Bounds `[column]` of the intervals of the means of columns `[example column]`.
 
@@ -73,10 +75,10 @@ def studentised_means(columns: Tensor, *, resamples: int, generator: Generator) 
     The deviation of a constant column is 0, whatever rounding leaves of it.
     """
     count, mean = len(columns), columns.double().mean(0)
-    centred = columns.double() - mean
-    moments = bootstrap_means(torch.cat((centred, centred.square()), 1), resamples=resamples, generator=generator)
+    centered = columns.double() - mean
+    moments = bootstrap_means(torch.cat((centered, centered.square()), 1), resamples=resamples, generator=generator)
     means, squares = moments.chunk(2, 1)
-    variance = centred.square().mean(0)
+    variance = centered.square().mean(0)
     resampled = ((squares - means.square()).clamp(min=0) * count + variance) / (count + 1)
     constant = variance.sqrt() <= 1e-12 * columns.double().abs().amax(0)
     return mean, variance.sqrt().masked_fill(constant, 0.0), means / resampled.sqrt()

@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-Array = NDArray[np.float64]
-Statistics = Callable[[Array], Array]
+from heedful.measures.bootstrap import LEVEL
+
+_Array = NDArray[np.float64]
+Statistics = Callable[[_Array], _Array]
 """From weights `[resample answer]` to numbers `[resample statistic]`; NaN where they are undefined."""
 
-RESAMPLES = 1000
+_RESAMPLES = 1000
 """Of each of the three bootstraps: a standard error is then known within 2 %."""
 MIN_DEFINED = 100
 """With fewer resamples in which all statistics are defined there is no interval."""
@@ -41,10 +43,10 @@ class CrossedBootstrap:
         known: statistics that are defined in enough resamples, `[statistic]`; the others have no bounds.
     """
 
-    estimate: Array
-    people: Array
-    items: Array
-    answers: Array
+    estimate: _Array
+    people: _Array
+    items: _Array
+    answers: _Array
     known: NDArray[np.bool_]
     n_people: int
     n_items: int
@@ -54,8 +56,8 @@ class CrossedBootstrap:
         """One less than there are people or items, whichever is less."""
         return min(self.n_people, self.n_items) - 1
 
-    def variances(self, contrasts: Array, floor: Array | float = 0.0) -> Array:
-        """The variance of each linear contrast of the statistics, `[contrast]`, of which a row is its coefficients.
+    def variances(self, contrasts: _Array, floor: _Array | float = 0.0) -> _Array:
+        """The variance of each linear contrast of the statistics, `[contrast]`, given one row of coefficients for each.
 
         At least that over people alone, that over items alone, and `floor`: the difference may come out too small.
         """
@@ -66,17 +68,17 @@ class CrossedBootstrap:
         )
         parts = [people, items, people + items - answers, np.broadcast_to(floor, people.shape)]
         touched = (contrasts[:, ~self.known] != 0).any(1)
-        found: Array = np.where(touched, np.inf, np.maximum.reduce(parts))
-        return found
+        variances: _Array = np.where(touched, np.inf, np.maximum.reduce(parts))
+        return variances
 
     def bounds(
         self,
-        contrasts: Array,
-        floor: Array | float = 0.0,
+        contrasts: _Array,
+        floor: _Array | float = 0.0,
         *,
-        level: float = 0.95,
+        level: float = LEVEL,
         rng: np.random.Generator | None = None,
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[_Array, _Array, _Array]:
         """Value, lower and upper bound of each contrast.
 
         Args:
@@ -92,7 +94,7 @@ class CrossedBootstrap:
         half = quantile * np.sqrt(variances)
         return values, values - half, values + half
 
-    def _simultaneous_quantile(self, contrasts: Array, level: float, rng: np.random.Generator) -> float:
+    def _simultaneous_quantile(self, contrasts: _Array, level: float, rng: np.random.Generator) -> float:
         """Of the largest of correlated |t|; draws share one estimate of the scale, as in Tukey's test."""
         covariance = contrasts @ (self.people + self.items - self.answers) @ contrasts.T
         values, vectors = np.linalg.eigh(covariance)
@@ -109,7 +111,7 @@ def crossed_bootstrap(
     statistics: Statistics,
     *,
     rng: np.random.Generator,
-    resamples: int = RESAMPLES,
+    resamples: int = _RESAMPLES,
 ) -> CrossedBootstrap:
     """Bootstrap the statistics of answers over the people and items, given as numbers `[answer]`.
 
@@ -118,7 +120,7 @@ def crossed_bootstrap(
     if not len(people):
         raise ValueError("nothing to resample: no answers")
     estimate = statistics(np.ones((1, len(people))))[0]
-    covariances: list[Array] = []
+    covariances: list[_Array] = []
     sizes, known = [], np.ones(len(estimate), bool)
     for groups in (people, items, np.arange(len(people))):
         names, members = np.unique(groups, return_inverse=True)
@@ -137,17 +139,61 @@ def crossed_bootstrap(
     return CrossedBootstrap(estimate, covariances[0], covariances[1], covariances[2], known, sizes[0], sizes[1])
 
 
-def _covariance_of_defined(draws: Array) -> tuple[Array, NDArray[np.bool_]]:
+def _covariance_of_defined(draws: _Array) -> tuple[_Array, NDArray[np.bool_]]:
     """The covariance of draws `[resample statistic]` where they are defined, and which statistics mostly are."""
     defined = np.isfinite(draws)
     counts = defined.sum(0)
     mean = np.where(defined, draws, 0.0).sum(0) / counts.clip(min=1)
-    centred = np.where(defined, draws - mean, 0.0)
+    centered = np.where(defined, draws - mean, 0.0)
     pairs = (defined.T.astype(float) @ defined.astype(float)).clip(min=2)
-    return centred.T @ centred / (pairs - 1), counts >= min(MIN_DEFINED, len(draws))
+    return centered.T @ centered / (pairs - 1), counts >= min(MIN_DEFINED, len(draws))
 
 
-def _resampled_weights(count: int, resamples: int, rng: np.random.Generator) -> Array:
+def _resampled_weights(count: int, resamples: int, rng: np.random.Generator) -> _Array:
     """How often each of `count` groups is drawn, scaled to a mean of 1, `[resample group]`."""
     drawn = rng.multinomial(count - 1, np.full(count, 1 / count), size=resamples)
     return drawn.astype(np.float64) * (count / (count - 1))
+
+
+def share_bounds(
+    people: NDArray[np.int64],
+    items: NDArray[np.int64],
+    *,
+    hits: _Array,
+    tries: _Array,
+    contrasts: _Array,
+    rng: np.random.Generator,
+    at_once: bool,
+) -> tuple[list[float], list[float], list[float]]:
+    """Contrasts of shares hits / tries `[answer share]` with bounds over people and items `[answer]`.
+
+    Variances are at least those of independent answers with two more of each kind (Agresti & Coull 1998): that nobody
+    erred in ten answers does not mean that nobody will. A share of the answers of few people or about few items has
+    their degrees of freedom, and of one person or item no bounds.
+
+    Args:
+        at_once: whether all intervals hold together with probability .95, or each of them.
+    """
+
+    def shares(weights: _Array) -> _Array:
+        with np.errstate(invalid="ignore"):
+            ratio: _Array = (weights @ hits) / (weights @ tries)
+        return ratio
+
+    sample = crossed_bootstrap(people, items, shares, rng=rng)
+    count = tries.sum(0) + 4
+    smoothed = (hits.sum(0) + 2) / count
+    floor = contrasts**2 @ (smoothed * (1 - smoothed) / count)
+    values, _, highs = sample.bounds(contrasts, floor, level=LEVEL, rng=rng if at_once else None)
+    groups = np.array([min(len(set(people[tried])), len(set(items[tried]))) for tried in tries.T > 0])
+    half = (highs - values) * _few_groups_factor(np.where(contrasts != 0, groups, len(people)).min(1) - 1, sample)
+    return values.tolist(), (values - half).tolist(), (values + half).tolist()
+
+
+def _few_groups_factor(degrees: NDArray[np.int64], sample: CrossedBootstrap) -> _Array:
+    """How much wider intervals are whose shares have fewer people or items than the whole study."""
+    if sample.degrees_of_freedom < 1:
+        return np.ones(len(degrees))
+    quantiles = stats.t.ppf((1 + LEVEL) / 2, degrees.clip(1, sample.degrees_of_freedom))
+    factor: _Array = np.where(degrees < 1, np.inf, quantiles / stats.t.ppf((1 + LEVEL) / 2, sample.degrees_of_freedom))
+    return factor

@@ -60,6 +60,23 @@ class ErasureOutputs:
     removal_counts: Tensor | None = None
 
     @property
+    def comprehensiveness(self) -> Tensor:
+        """Mean drop of the output without the highest-ranked units of each bin `[row]`."""
+        return (self.full_output.unsqueeze(1) - self.comprehensiveness_outputs).mean(1)
+
+    @property
+    def sufficiency(self) -> Tensor:
+        """Mean drop of the output with only the highest-ranked units of each bin `[row]`."""
+        return (self.full_output.unsqueeze(1) - self.sufficiency_outputs).mean(1)
+
+    @property
+    def flip(self) -> Tensor:
+        """Least share of the units whose removal changes the decision `[row]`; 1 if none does, NaN for regression."""
+        if self.decision_changed is None:
+            return torch.full_like(self.full_output, math.nan)
+        return self.fractions.masked_fill(~self.decision_changed, 1.0).amin(-1)
+
+    @property
     def removal_sums(self) -> Tensor:
         """The sum of the scores of the units removed together `[row sample]`."""
         return torch.einsum("ru,rsu->rs", self.scores.double(), self.removal_masks.double())
@@ -127,13 +144,6 @@ def step_counts(units: Tensor, steps: int) -> Tensor:
     numbers = torch.arange(steps + 1, device=units.device)
     # Integer arithmetic, halves down: no rounding that differs between machines.
     return (2 * numbers * units.unsqueeze(1) + steps - 1) // (2 * steps)
-
-
-def decision_flip(outputs: ErasureOutputs) -> Tensor:
-    """Least share of the units whose removal changes the decision, 1 where none does `[row]`; NaN for regression."""
-    if outputs.decision_changed is None:
-        return torch.full_like(outputs.full_output, math.nan)
-    return outputs.fractions.masked_fill(~outputs.decision_changed, 1.0).amin(-1)
 
 
 def monotonicity(outputs: ErasureOutputs) -> Tensor:
@@ -216,9 +226,9 @@ def paired_removals(seeds: Tensor, mask: Tensor, first: int, count: int) -> Tens
     most = 1 << (MAX_ENUMERATED_UNITS - 1)
     numbers = torch.arange(most, device=mask.device)
     orders = random_permutations(seeds, 1, numbers < pairs.unsqueeze(1))[:, 0, first // 2 : (first + count) // 2]
-    place = (mask.cumsum(1) - 1).clamp(0, MAX_ENUMERATED_UNITS)
+    bit = (mask.cumsum(1) - 1).clamp(0, MAX_ENUMERATED_UNITS)
     listed = torch.zeros_like(half)
-    listed[:, : orders.shape[1]] = ((orders.unsqueeze(2) >> place.unsqueeze(1)) & 1).bool()
+    listed[:, : orders.shape[1]] = ((orders.unsqueeze(2) >> bit.unsqueeze(1)) & 1).bool()
     half = torch.where((units > MAX_ENUMERATED_UNITS)[:, None, None], half, listed)
     exists = torch.arange(first // 2, (first + count) // 2, device=mask.device) < pairs.unsqueeze(1)
     possible = mask.unsqueeze(1) & exists.unsqueeze(2)
@@ -234,22 +244,25 @@ def normalized_infidelity_error(outputs: ErasureOutputs) -> Tensor:
     one pair. The square of a normal c has the variance 4 c² s² + 2 s⁴, whose second term counts where c is nearly 0.
     """
     if outputs.removal_counts is None:
-        raise ValueError("removals that are no pairs of complements have no standard error")
+        raise ValueError("removals that are not pairs of complements have no standard error")
     drawn, pairs = outputs.removal_counts.double() / 2, removal_pairs(outputs.mask.sum(1))
     sums, changes = (each.reshape(len(each), -1, 2) for each in (outputs.removal_sums, outputs.removal_changes))
     products = torch.stack([(one * other).sum(2) for one, other in ((sums, sums), (sums, changes), (changes, changes))])
     totals = products.sum(2, keepdim=True)
-    own, along, size = totals - products
+    residual, along, size = totals - products
     # What is left of a sum after all of it is taken away is rounding.
-    own, size = (torch.where(left > 1e-12 * whole, left, 0.0) for left, whole in ((own, totals[0]), (size, totals[2])))
-    cosines = along / (own * size).sqrt()
+    residual, size = (
+        torch.where(left > 1e-12 * whole, left, 0.0) for left, whole in ((residual, totals[0]), (size, totals[2]))
+    )
+    cosines = along / (residual * size).sqrt()
     cosines = torch.where(totals[0] > 0, cosines, 0.0)
     is_drawn = torch.arange(cosines.shape[1], device=drawn.device) < drawn.unsqueeze(1)
     mean = cosines.masked_fill(~is_drawn, 0.0).sum(1) / drawn
     squares = (cosines - mean.unsqueeze(1)).square().masked_fill(~is_drawn, 0.0).sum(1)
     variance = (drawn - 1) / drawn * squares * (1 - drawn / pairs).clamp(0.0)
     cosine = (
-        totals[1, :, 0].clamp(min=0.0) / (totals[0] * totals[2])[:, 0].clamp(min=torch.finfo(own.dtype).tiny).sqrt()
+        totals[1, :, 0].clamp(min=0.0)
+        / (totals[0] * totals[2])[:, 0].clamp(min=torch.finfo(residual.dtype).tiny).sqrt()
     )
     error = (4 * cosine.square() * variance + 2 * variance.square()).sqrt()
     error = torch.where((drawn > 1) & error.isfinite(), error, math.inf).masked_fill(drawn >= pairs, 0.0)
@@ -263,19 +276,19 @@ FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
             "aopc_comprehensiveness",
             "higher",
             "Mean drop of the output when the top 1, 5, 10, 20 and 50 % of the units are removed.",
-            lambda outputs: (outputs.full_output.unsqueeze(1) - outputs.comprehensiveness_outputs).mean(1),
+            lambda outputs: outputs.comprehensiveness,
         ),
         FaithfulnessMeasure(
             "aopc_sufficiency",
             "lower",
             "Mean drop of the output when only the top 1, 5, 10, 20 and 50 % of the units are kept.",
-            lambda outputs: (outputs.full_output.unsqueeze(1) - outputs.sufficiency_outputs).mean(1),
+            lambda outputs: outputs.sufficiency,
         ),
         FaithfulnessMeasure(
             "decision_flip",
             "lower",
             "Share of the units, highest first, that must be removed to change the decision; 1 if it never changes.",
-            decision_flip,
+            lambda outputs: outputs.flip,
         ),
         FaithfulnessMeasure(
             "deletion_auc",

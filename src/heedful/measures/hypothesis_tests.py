@@ -41,11 +41,11 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
     >>> adjust_holm([0.01, 0.04, 0.03, float("nan")])
     [0.03, 0.06, 0.06, nan]
     """
-    places = sorted((place for place, p in enumerate(p_values) if not math.isnan(p)), key=lambda place: p_values[place])
+    places = sorted((index for index, p in enumerate(p_values) if not math.isnan(p)), key=lambda index: p_values[index])
     adjusted, highest = [math.nan] * len(p_values), 0.0
-    for rank, place in enumerate(places):
-        highest = max(highest, min(1.0, (len(places) - rank) * p_values[place]))
-        adjusted[place] = highest
+    for rank, index in enumerate(places):
+        highest = max(highest, min(1.0, (len(places) - rank) * p_values[index]))
+        adjusted[index] = highest
     return adjusted
 
 

@@ -156,10 +156,10 @@ def _product_moment(scores: Tensor, real: Tensor) -> Correlation:
     inside = real.unsqueeze(-2)
     count = real.sum(-1)[..., None, None]
     filled = scores.masked_fill(~inside, 0.0)
-    centred = (filled - filled.sum(-1, keepdim=True) / count.clamp(min=1)).masked_fill(~inside, 0.0)
+    centered = (filled - filled.sum(-1, keepdim=True) / count.clamp(min=1)).masked_fill(~inside, 0.0)
     # Scaled by the largest deviation first: squares of tiny or huge scores would leave the range of float64.
-    largest = centred.abs().amax(-1, keepdim=True) if scores.shape[-1] else centred.sum(-1, keepdim=True)
-    unit = torch.nn.functional.normalize(centred / largest.masked_fill(largest == 0, 1.0), dim=-1)
+    largest = centered.abs().amax(-1, keepdim=True) if scores.shape[-1] else centered.sum(-1, keepdim=True)
+    unit = torch.nn.functional.normalize(centered / largest.masked_fill(largest == 0, 1.0), dim=-1)
     varied = (largest > 0) & ~_is_constant(scores, inside)
     defined = varied & varied.mT & (count >= 2)
     value = (unit @ unit.mT).clamp(-1.0, 1.0).masked_fill(~defined, math.nan)
@@ -177,7 +177,7 @@ def _is_constant(scores: Tensor, inside: Tensor) -> Tensor:
 def _t_test_p_value(value: Tensor, count: Tensor) -> Tensor:
     from scipy import special  # its import costs 10 MB, and reports do without it
 
-    # P(|T| > t) for t = r sqrt(df / (1 - r²)) is the regularised incomplete beta function at 1 - r².
+    # P(|T| > t) for t = r sqrt(df / (1 - r²)) is the regularized incomplete beta function at 1 - r².
     freedom = (count - 2).clamp(min=1).double().cpu().numpy()
     rest = ((1 - value) * (1 + value)).detach().cpu().numpy()
     p_value = torch.as_tensor(special.betainc(freedom / 2, 0.5, rest), dtype=torch.float64, device=value.device)
@@ -229,8 +229,8 @@ def _concordance_matrix(ranks: Tensor, real: Tensor) -> Tensor:
 
 def _sum_sign_products(ranks: Tensor, width: int, buffer: Tensor) -> Tensor:
     """Sum over unordered pairs of units of the product of both methods' signs, `[batch method method]`."""
-    batch, methods, given = ranks.shape
-    ranks = torch.nn.functional.pad(ranks, (0, max(0, width - given)), value=given)[..., :width]
+    batch, methods, units = ranks.shape
+    ranks = torch.nn.functional.pad(ranks, (0, max(0, width - units)), value=units)[..., :width]
     # On a circle of an odd number of units, the distances 1 ... width // 2 visit each unordered pair once.
     circle = torch.cat((ranks, ranks[..., : width // 2]), dim=-1).unfold(-1, width, 1)
     step = max(1, MAX_CHUNK_ELEMENTS // (batch * max(methods, 1) * width))
@@ -419,9 +419,9 @@ def _weighted_tau(ranks: Tensor, real: Tensor) -> Tensor:
     hyperbolic = 1.0 / torch.arange(1, width + 1, dtype=torch.float64, device=ranks.device)
     weights.scatter_(-1, order, hyperbolic.expand(order.shape))
     agreement = _unit_concordance(ranks, real)
-    own = agreement.diagonal(dim1=1, dim2=2)
-    x_norm = torch.einsum("bxyu,bux->bxy", weights, own)
-    y_norm = torch.einsum("bxyu,buy->bxy", weights, own)
+    self_agreement = agreement.diagonal(dim1=1, dim2=2)
+    x_norm = torch.einsum("bxyu,bux->bxy", weights, self_agreement)
+    y_norm = torch.einsum("bxyu,buy->bxy", weights, self_agreement)
     by_first = (weights * agreement).sum(-1) / (x_norm * y_norm).sqrt()
     return (by_first + by_first.mT) / 2
 

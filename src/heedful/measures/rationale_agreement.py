@@ -24,7 +24,7 @@ from heedful.types import UserError
 RankBy = Literal["score", "size", "against"]
 """Rank words by score, by absolute score, or by negated score (evidence against the prediction first)."""
 
-TopK = int | float | Literal["rationale"]
+PickedWords = int | float | Literal["rationale"]
 """How many words are selected: a number, a share of the words, or as many as the rationale has."""
 
 MATCHING_IOU = 0.5
@@ -42,7 +42,7 @@ PLAUSIBILITY_MEASURES: Mapping[str, str] = {
 }
 
 
-def check_top_k(top: TopK) -> None:
+def check_top_k(top: PickedWords) -> None:
     """Raise a `UserError` for a number of words that cannot be selected."""
     wrong = top != "rationale" if isinstance(top, str) else not top > 0 or (isinstance(top, float) and top > 1)
     if wrong:
@@ -63,7 +63,9 @@ def has_partial_rationale(rationale: Tensor, mask: Tensor) -> Tensor:
     return (rationale & mask).any(-1) & (~rationale & mask).any(-1)
 
 
-def plausibility_metrics(scores: Tensor, rationale: Tensor, mask: Tensor, top: TopK = "rationale") -> dict[str, Tensor]:
+def plausibility_metrics(
+    scores: Tensor, rationale: Tensor, mask: Tensor, top: PickedWords = "rationale"
+) -> dict[str, Tensor]:
     """Every measure by name, `[...]` in float64; NaN for texts without a partial rationale.
 
     Words tied at the edge of the selection are selected in equal shares, so F1 and recall are means over all ways to
@@ -146,8 +148,8 @@ def _trapezoidal_auprc(ranks: DenseRanks, marked: Tensor) -> Tensor:
 def _first_highest(scores: Tensor, mask: Tensor, count: Tensor) -> Tensor:
     """The `count` `[...]` words of highest score, the first of equals, `[... word]`."""
     order = scores.masked_fill(~mask, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    place = torch.arange(order.shape[-1], device=order.device).expand(order.shape)
-    return (torch.empty_like(order).scatter_(-1, order, place) < count.unsqueeze(-1)) & mask
+    positions = torch.arange(order.shape[-1], device=order.device).expand(order.shape)
+    return (torch.empty_like(order).scatter_(-1, order, positions) < count.unsqueeze(-1)) & mask
 
 
 def _matching_spans(selected: Tensor, marked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -179,10 +181,10 @@ def _num_runs(flags: Tensor) -> Tensor:
 
 def _top_membership(ranks: DenseRanks, mask: Tensor, count: Tensor) -> Tensor:
     """The share `[... word]` of each word in the `count` `[...]` highest: 1, 0, or a fraction for ties at the edge."""
-    own = ranks.tie_sizes.gather(-1, ranks.slots)
-    higher = _cumulative_from_top(ranks.tie_sizes).gather(-1, ranks.slots) - own
+    tie_sizes = ranks.tie_sizes.gather(-1, ranks.slots)
+    higher = _cumulative_from_top(ranks.tie_sizes).gather(-1, ranks.slots) - tie_sizes
     left = (count.unsqueeze(-1) - higher).clamp(min=0).double()
-    return (left / own.clamp(min=1)).clamp(max=1.0).masked_fill(~mask, 0.0)
+    return (left / tie_sizes.clamp(min=1)).clamp(max=1.0).masked_fill(~mask, 0.0)
 
 
 def _cumulative_from_top(sizes: Tensor) -> Tensor:

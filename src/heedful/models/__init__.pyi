@@ -15,8 +15,8 @@ from .input_forms import PairInput as PairInput
 from .input_forms import QuestionAnswering as QuestionAnswering
 from .input_forms import SingleInput as SingleInput
 from .small_transformers import ScalarMix as ScalarMix
+from .small_transformers import SmallTransformer as SmallTransformer
 from .small_transformers import SmallViT as SmallViT
 from .small_transformers import TruncatedTransformer as TruncatedTransformer
-from .transformer import SmallTransformer as SmallTransformer
 from .transformer import Transformer as Transformer
 from .transformer import TransformerModel as TransformerModel

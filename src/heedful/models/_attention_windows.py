@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.models._attention_hooks import AttentionHook, AttentionInputs
+from heedful.models.attention_hooks import AttentionHook, AttentionInputs
 from heedful.types import UserError
 
 MAX_WEIGHTS = 1 << 27
@@ -156,25 +156,27 @@ def find_window_units(read_values: Callable[[Tensor], Tensor], states: Tensor) -
         states: what the layer reads `[batch unit width]`, of more than one image.
     """
     rows, units, width = states.shape
-    one, other = torch.randn(2, width, generator=Generator().manual_seed(0)).to(states)
+    first_states, second_states = torch.randn(2, width, generator=Generator().manual_seed(0)).to(states)
     numbers = torch.arange(rows * units, device=states.device).reshape(rows, units)
 
     def probe(digits: Tensor) -> Tensor:
-        return read_values(torch.where(digits.unsqueeze(-1), one, other))
+        return read_values(torch.where(digits.unsqueeze(-1), first_states, second_states))
 
     everywhere, nowhere = probe(numbers >= 0), probe(numbers < 0)
     difference = (everywhere - nowhere).norm(dim=-1)
     if not bool((difference > 0).all()):
         raise UserError("its windows have positions that are none of its units")
-    found = torch.zeros_like(difference, dtype=torch.long)
+    unit_numbers = torch.zeros_like(difference, dtype=torch.long)
     for digit in range((rows * units - 1).bit_length()):
         values = probe((numbers >> digit) % 2 == 1)
-        is_one, is_other = ((values - each).norm(dim=-1) <= _SAME * difference for each in (everywhere, nowhere))
+        is_one, is_other = (
+            (values - reference).norm(dim=-1) <= _SAME * difference for reference in (everywhere, nowhere)
+        )
         if not bool((is_one != is_other).all()):
             raise UserError("a position in its windows has the value of several units")
-        found += is_one.long() << digit
-    windows = found.reshape(rows, -1, found.shape[-1])
-    if not torch.equal(found.flatten().sort().values, numbers.flatten()) or not bool(
+        unit_numbers += is_one.long() << digit
+    windows = unit_numbers.reshape(rows, -1, unit_numbers.shape[-1])
+    if not torch.equal(unit_numbers.flatten().sort().values, numbers.flatten()) or not bool(
         (windows == windows[:1] + units * torch.arange(rows, device=states.device)[:, None, None]).all()
     ):
         raise UserError("its windows do not have each unit of an image once")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from heedful.models._attention_hooks import AttentionHook, attention_inputs, count_other_map, current_hook
+from heedful.models.attention_hooks import AttentionHook, attention_inputs, count_other_map, current_hook
 
 FUSED_KERNEL = "scaled_dot_product_attention"
 FUSED_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -71,8 +71,8 @@ class SoftmaxInterception(TorchFunctionMode):
     def _exchange(self, hook: AttentionHook, scores: Tensor, result: Tensor) -> Tensor:
         """The weights that the hook wants in place of the result of a softmax, in the same shape."""
         shape = (self.rows, -1, self.units, self.units)
-        own = result.reshape(shape)
-        weights = hook.normalize(scores.reshape(shape), own)
+        computed = result.reshape(shape)
+        weights = hook.normalize(scores.reshape(shape), computed)
         hook.layers_run += 1
         self._is_given, self._weights = hook.gives_weights, weights.reshape(result.shape)
         return self._weights
@@ -87,8 +87,8 @@ class SoftmaxInterception(TorchFunctionMode):
 
     def _holds_weights(self, value: object) -> bool:
         """Whether a tensor is the last weights or another view of them."""
-        own = self._weights
-        return own is not None and isinstance(value, Tensor) and _base(value) is _base(own)
+        weights = self._weights
+        return weights is not None and isinstance(value, Tensor) and _base(value) is _base(weights)
 
 
 class SoftmaxSurvey(TorchFunctionMode):

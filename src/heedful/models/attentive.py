@@ -24,8 +24,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from heedful.models.encoders import Encoder, EncoderModule, gather_vectors, initialize_weights
-from heedful.models.fast_leave_one_out import leave_one_out_logits
-from heedful.models.input_forms import DecoderInput, InputFormat, Readout, SingleInput, encode_part, left_order
+from heedful.models.fast_leave_one_out import fast_leave_one_out_logits
+from heedful.models.input_forms import AttentionReadout, DecoderInput, InputFormat, SingleInput, encode_part, left_order
 from heedful.tasks import BinaryClassification
 from heedful.types import Architecture, Attribution, Batch, Model, Task, Trace, UserError
 
@@ -176,7 +176,7 @@ class AttentiveModel(Model):
         self.task, self.input_format, self.normalizer = task, architecture.input_format, architecture.normalizer
         count = len(set(self.input_format.part_encoders))
         encoders = [architecture.encoder.build(width) for _ in range(count)]
-        self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=PAD) for _ in range(count))
+        self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=_PAD) for _ in range(count))
         self.encoders = nn.ModuleList(encoders)
         self.attention = architecture.attention.build(encoders[0].dim, with_question=self.input_format.has_question)
         self.decoder = self.input_format.decoder(encoders[0].dim, task.num_outputs)
@@ -187,7 +187,7 @@ class AttentiveModel(Model):
         for table in self.embedding_tables:
             weight = cast(nn.Embedding, table).weight
             weight.copy_(embeddings)
-            weight[PAD].zero_()
+            weight[_PAD].zero_()
 
     def forward(
         self,
@@ -207,20 +207,20 @@ class AttentiveModel(Model):
         logits = self.decoder(inputs, attention[:, 0, 0])
         return Trace(embeddings, hidden, attention, logits, scores)
 
-    def readout(self, batch: Batch, hidden: Tensor) -> Readout:
+    def readout(self, batch: Batch, hidden: Tensor) -> AttentionReadout:
         """The map from attention to logits over these hidden states, for many attention distributions."""
         return self.decoder.readout(self.decoder_input(batch, hidden))
 
     def leave_one_out_logits(self, batch: Batch) -> Tensor:
         """Logits `[batch unit output]` of each text without each of its deletable tokens; states are reused."""
-        return leave_one_out_logits(self, batch)
+        return fast_leave_one_out_logits(self, batch)
 
     def embed(self, batch: Batch) -> Tensor:
         """Word vectors `[batch unit width]`, zero on padding."""
         parts = zip(self.input_format.part_encoders, self.input_format.part_masks(batch), strict=True)
         # Outside its part a table looks up padding, which is zero and takes no gradient, so parts add up.
         vectors: Iterable[Tensor] = (
-            self.embedding_tables[number](batch.inputs.masked_fill(~mask, PAD)) for number, mask in parts
+            self.embedding_tables[number](batch.inputs.masked_fill(~mask, _PAD)) for number, mask in parts
         )
         return reduce(torch.add, vectors)
 
@@ -265,7 +265,7 @@ def _require_nonempty(mask: Tensor, batch: Batch, what: str) -> None:
 
 
 VOCAB_SIZE = 30
-PAD, UNK, SOS, EOS, MASK, FIRST_WORD = range(6)
+_PAD, _UNK, _SOS, _EOS, MASK, FIRST_WORD = range(6)
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def random_texts(lengths: Iterable[int], seed: int = 0) -> Batch:
     words = torch.full_like(inputs, -1)
     for row, count in enumerate(counts):
         ids = torch.randint(FIRST_WORD, VOCAB_SIZE, (count,), generator=generator)
-        inputs[row, : count + 2] = torch.cat((torch.tensor([SOS]), ids, torch.tensor([EOS])))
+        inputs[row, : count + 2] = torch.cat((torch.tensor([_SOS]), ids, torch.tensor([_EOS])))
         words[row, 1 : count + 1] = torch.arange(count)
     uids = tuple(f"text-{row}" for row in range(len(counts)))
-    return Batch(uids, inputs, inputs != PAD, torch.zeros_like(inputs), words, unk_id=UNK, mask_id=MASK)
+    return Batch(uids, inputs, inputs != _PAD, torch.zeros_like(inputs), words, unk_id=_UNK, mask_id=MASK)

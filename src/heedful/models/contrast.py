@@ -98,5 +98,5 @@ class LayeredContrastModel(ContrastModel):
 
 def contrast_model(model: Model, target: int, contrast: int) -> ContrastModel:
     """The model with the log odds of `target` against `contrast` as its only output; weights are shared."""
-    has_layers = all(isinstance(model, part) for part in (ExposesValues, ExposesHeads, ExposesLayers))
+    has_layers = all(isinstance(model, protocol) for protocol in (ExposesValues, ExposesHeads, ExposesLayers))
     return (LayeredContrastModel if has_layers else ContrastModel)(model, target, contrast)

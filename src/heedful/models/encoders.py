@@ -31,19 +31,19 @@ def initialize_weights(module: ModuleT, generator: Generator) -> ModuleT:
     """
     module.to_empty(device=generator.device)
     with torch.no_grad():
-        for part in module.modules():
-            parameters = list(part.parameters(recurse=False))
-            if isinstance(part, nn.Embedding):
-                part.weight.normal_(generator=generator)
-                if part.padding_idx is not None:
-                    part.weight[part.padding_idx].zero_()
+        for layer in module.modules():
+            parameters = list(layer.parameters(recurse=False))
+            if isinstance(layer, nn.Embedding):
+                layer.weight.normal_(generator=generator)
+                if layer.padding_idx is not None:
+                    layer.weight[layer.padding_idx].zero_()
                 continue
-            if isinstance(part, nn.LSTM | nn.GRU):
-                bound = 1 / sqrt(part.hidden_size)
-            elif isinstance(part, nn.Linear | nn.Conv1d):
-                bound = 1 / sqrt(part.weight[0].numel())
+            if isinstance(layer, nn.LSTM | nn.GRU):
+                bound = 1 / sqrt(layer.hidden_size)
+            elif isinstance(layer, nn.Linear | nn.Conv1d):
+                bound = 1 / sqrt(layer.weight[0].numel())
             elif parameters:
-                raise TypeError(f"no rule to initialise the weights of {type(part).__name__}")
+                raise TypeError(f"no rule to initialise the weights of {type(layer).__name__}")
             for parameter in parameters:
                 parameter.uniform_(-bound, bound, generator=generator)
     return module

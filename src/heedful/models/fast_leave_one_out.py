@@ -30,7 +30,7 @@ MAX_ELEMENTS = 1 << 22
 
 
 @torch.no_grad()
-def leave_one_out_logits(model: AttentiveModel, batch: Batch) -> Tensor:
+def fast_leave_one_out_logits(model: AttentiveModel, batch: Batch) -> Tensor:
     """Logits `[batch unit output]` without each deletable token; elsewhere the logits of the unchanged text."""
     if model.has_imposed_attention:
         raise ValueError(

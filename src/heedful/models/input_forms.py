@@ -1,8 +1,8 @@
 """Input forms of attentive models: which encoder reads which part, what is attended to, how logits are decoded.
 
 `SingleInput`: one text, linear decoder. `QuestionAnswering`: a document under a question (Jain & Wallace). `PairInput`:
-two texts of equal rank (Neely et al.). A decoder has two interfaces: the forward pass, and a `Readout`, made once per
-batch, that evaluates many attention distributions over the same hidden states.
+two texts of equal rank (Neely et al.). A decoder has two interfaces: the forward pass, and an `AttentionReadout`,
+made once per batch, that evaluates many attention distributions over the same hidden states.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DecoderInput:
         return logits.masked_fill(excluded, -torch.inf)
 
 
-Readout = Callable[[Tensor], Tensor]
+AttentionReadout = Callable[[Tensor], Tensor]
 """Logits `[batch count output]` of attention `[batch count query unit]`, all over the same hidden states."""
 
 
@@ -75,7 +75,7 @@ class Decoder(nn.Module, ABC):
         """Logits `[batch output]` under attention `[batch query unit]`."""
 
     @abstractmethod
-    def readout(self, inputs: DecoderInput) -> Readout:
+    def readout(self, inputs: DecoderInput) -> AttentionReadout:
         """The same map for many attention distributions at once."""
 
     if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _LinearDecoder(Decoder):
     def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
         return inputs.mask_candidates(self.output_layer(inputs.context_vectors(attention[:, 0:1]).squeeze(1)))
 
-    def readout(self, inputs: DecoderInput) -> Readout:
+    def readout(self, inputs: DecoderInput) -> AttentionReadout:
         return LinearReadout(inputs.hidden @ self.output_layer.weight.t(), self.output_layer.bias, inputs)
 
 
@@ -124,7 +124,7 @@ class _QuestionDecoder(Decoder):
         inner = self.document(context) + self.question(inputs.question)
         return inputs.mask_candidates(self.output_layer(torch.tanh(inner)))
 
-    def readout(self, inputs: DecoderInput) -> Readout:
+    def readout(self, inputs: DecoderInput) -> AttentionReadout:
         # The bias counts once, not once per unit: the attention need not sum to one.
         projected = inputs.hidden @ self.document.weight.t()
         question = (self.question(inputs.question) + self.document.bias).unsqueeze(1)
@@ -146,7 +146,7 @@ class _PairDecoder(Decoder):
         features = torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
         return inputs.mask_candidates(self.output_layer(features))
 
-    def readout(self, inputs: DecoderInput) -> Readout:
+    def readout(self, inputs: DecoderInput) -> AttentionReadout:
         # The features are not linear in attention; the forward pass takes any number of distributions.
         return partial(self, inputs)
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 import torch
 from torch import Tensor
 
-from heedful.models._attention_hooks import outside_pass
+from heedful.models.attention_hooks import outside_pass
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.types import Batch, DecidingRow, Task, UserError
 
-if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import PreTrainedModel as Network
 
 SAMPLE_MASKS = (2, 4, 0)
@@ -125,7 +125,7 @@ class LabelWords:
     def logits(self, network: Network, inputs: dict[str, Tensor], batch: Batch) -> Tensor:
         read, cache = _read_places(network, inputs, self._places(batch), keeps_cache=self.is_joint)
         if self.mask_id is not None:
-            parts = [read[:, place, [word[place] for word in self.words]] for place in range(read.shape[1])]
+            parts = [read[:, position, [word[position] for word in self.words]] for position in range(read.shape[1])]
             return self._to_logits(torch.stack(parts).sum(0))
         first = read[:, 0, [word[0] for word in self.words]]
         if not self.is_joint:
@@ -163,7 +163,7 @@ class LabelWords:
         longest = max(map(len, self.words))
         ids = torch.tensor([[*word, *[word[-1]] * (longest - len(word))] for word in self.words], device=device)
         exists = torch.tensor(
-            [[place < len(word) for place in range(1, longest)] for word in self.words], device=device
+            [[position < len(word) for position in range(1, longest)] for word in self.words], device=device
         )
         try:
             cache.batch_repeat_interleave(classes)
@@ -173,22 +173,24 @@ class LabelWords:
                 "cannot be scored: choose label words of one token"
             ) from error
         mask = inputs["attention_mask"].repeat_interleave(classes, 0)
-        given = {
+        arguments = {
             "input_ids": ids[:, :-1].repeat(rows, 1),
             "attention_mask": torch.cat([mask, mask.new_ones(len(mask), longest - 1)], 1),
         }
         if "position_ids" in inputs:
             start = inputs["position_ids"].amax(1).repeat_interleave(classes, 0).unsqueeze(1) + 1
-            given["position_ids"] = start + torch.arange(longest - 1, device=device)
-        scores = network(**given, past_key_values=cache, use_cache=True).logits
+            arguments["position_ids"] = start + torch.arange(longest - 1, device=device)
+        scores = network(**arguments, past_key_values=cache, use_cache=True).logits
         terms = _log_probabilities(scores).gather(2, ids[:, 1:].repeat(rows, 1).unsqueeze(-1)).squeeze(-1)
         return terms.reshape(rows, classes, -1).masked_fill(~exists, 0.0).sum(-1)
 
     def library_logits(self, network: Network, inputs: dict[str, Tensor], batch: Batch) -> Tensor:
         if not self.is_joint:
             every = _log_probabilities(network(**inputs).logits)
-            places = self._places(batch)[0].tolist()
-            parts = [every[:, place, [word[number] for word in self.words]] for number, place in enumerate(places)]
+            positions = self._places(batch)[0].tolist()
+            parts = [
+                every[:, position, [word[number] for word in self.words]] for number, position in enumerate(positions)
+            ]
             return self._to_logits(torch.stack(parts).sum(0))
         totals = []
         for word in self.words:
@@ -253,9 +255,9 @@ def _read_places(
     wanted, index = torch.unique(places, return_inverse=True)
     # Logits of all units would be vocabulary x units numbers.
     known = inspect.signature(type(network).forward).parameters
-    chosen = {"logits_to_keep": wanted} if "logits_to_keep" in known else {}
-    output = network(**inputs, **chosen, use_cache=True) if keeps_cache else network(**inputs, **chosen)
-    scores = output.logits if chosen else output.logits[:, wanted]
+    options = {"logits_to_keep": wanted} if "logits_to_keep" in known else {}
+    output = network(**inputs, **options, use_cache=True) if keeps_cache else network(**inputs, **options)
+    scores = output.logits if options else output.logits[:, wanted]
     read = _log_probabilities(scores).gather(1, index.unsqueeze(-1).expand(-1, -1, scores.shape[-1]))
     return read, getattr(output, "past_key_values", None) if keeps_cache else None
 

@@ -10,13 +10,14 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.devices import Precision, arithmetic_notes
-from heedful.models._network_anatomy import text_config
 from heedful.models.label_words import LabelWords
-from heedful.models.model_files import NetworkHead, OutputLabels, load_network, read_class_name
+from heedful.models.model_files import LoadedNetwork, NetworkHead, OutputLabels, load_network, read_class_name
+from heedful.models.network_anatomy import text_config
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.seeding import temporary_seed
+from heedful.store.model_folder import hash_model_folder
 from heedful.store.recipe import added_field
-from heedful.types import Architecture, DiskResource, Task, UserError, hash_model_folder, user_path
+from heedful.types import Architecture, DiskResource, Task, UserError, user_path
 
 LANGUAGE_MODELS: Mapping[str, NetworkHead] = {
     "ForCausalLM": "causal",
@@ -65,22 +66,23 @@ class LanguageModel(Architecture, DiskResource):
             )
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
             head: NetworkHead = "causal" if self.words.mask_id is None else "masked"
-            network, notes = load_network(self.source, None, head, self.precision)
-        check_language_head(self.source, notes)
-        model = TransformerModel.wrap_language_model(network, self.words).eval()
-        size = getattr(text_config(network), "vocab_size", None)
+            loaded = load_network(self.source, None, head, self.precision)
+        check_language_head(self.source, loaded)
+        model = TransformerModel.wrap_language_model(loaded.network, self.words).eval()
+        size = getattr(text_config(loaded.network), "vocab_size", None)
         highest = max(token for word in self.words.words for token in word)
         if isinstance(size, int) and highest >= size:
             raise UserError(f"label word token {highest} is outside the vocabulary of {size}: use its own tokenizer")
-        model.notes = (*notes, *model.notes, *arithmetic_notes("cpu", self.precision))
+        model.notes = (*loaded.notes, *model.notes, *arithmetic_notes("cpu", self.precision))
         return model
 
 
-def check_language_head(source: str, notes: tuple[str, ...]) -> None:
+def check_language_head(source: str, loaded: LoadedNetwork) -> None:
     """Raise a `UserError` for a model that got a new head."""
-    if not any(note.endswith("head included") for note in notes):
+    if loaded.new_weights:
+        notes = "; ".join(loaded.notes)
         raise UserError(
-            f"{source} has no trained language-model head ({'; '.join(notes)}): give a causal or masked language model"
+            f"{source} has no trained language-model head ({notes}): give a causal or masked language model"
         )
 
 

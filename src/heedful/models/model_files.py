@@ -24,17 +24,11 @@ import torch
 from safetensors import safe_open
 
 from heedful.devices import Precision, check_precision, torch_dtype
+from heedful.store.model_folder import ADAPTER_SETTINGS, check_model_code, read_adapter_base, read_model_settings
 from heedful.store.shown_path import shown_path
-from heedful.types import (
-    ADAPTER_SETTINGS,
-    UserError,
-    check_model_code,
-    read_adapter_base,
-    read_model_settings,
-    user_path,
-)
+from heedful.types import UserError, first_line, user_path
 
-if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
 
@@ -74,10 +68,10 @@ def read_config(source: str) -> dict[str, object]:
     else:
         try:
             with _silence_transformers():
-                found, _ = PreTrainedConfig.get_config_dict(str(folder) if folder.is_dir() else source)
+                content, _ = PreTrainedConfig.get_config_dict(str(folder) if folder.is_dir() else source)
         except (OSError, ValueError) as error:
             raise _loading_error(source, error) from error
-        config = cast("dict[str, object]", found)
+        config = cast("dict[str, object]", content)
         check_model_code(source, config)
     labels, count = config.get("id2label"), config.get("num_labels", 2)
     if labels and not (isinstance(labels, dict) and all(re.fullmatch(r"[0-9]{1,6}", str(key)) for key in labels)):
@@ -172,12 +166,6 @@ def check_distinct_names(source: str, names: Sequence[str]) -> None:
         )
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, in one line without a full stop."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return line.rstrip(".:")
-
-
 def _loading_error(source: str, error: Exception) -> UserError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = (
@@ -260,8 +248,8 @@ def check_model_source(source: str, head: NetworkHead = "classifier") -> Network
                 str(folder) if files else source, trust_remote_code=False
             )
             kind, sizes = network_class(config, source, head), [_tensor_sizes(path) for path in files]
-            if kind.config_class is type(own := config.get_text_config()):
-                config = own  # the language model of a larger one
+            if kind.config_class is type(text_config := config.get_text_config()):
+                config = text_config  # the language model of a larger one
             for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
                 # A network without attention has no heads, and one of several stages has a list of each.
                 value = getattr(config, name, None)
@@ -350,18 +338,30 @@ def _check_adapter(folder: Path, base: str) -> None:
         )
 
 
-def _load_adapted(
-    folder: Path, base: str, outputs: int | None, head: NetworkHead, kind: torch.dtype
-) -> tuple[Network, tuple[str, ...]]:
-    """The network of an adapter merged into its model, and a note on randomly initialised weights."""
+@dataclass(frozen=True)
+class LoadedNetwork:
+    """A network with the weights of a folder or the hub.
+
+    Args:
+        notes: on its weights, for the report.
+        new_weights: names of randomly initialized weights; only those of a head and its pooler may be.
+    """
+
+    network: Network
+    notes: tuple[str, ...]
+    new_weights: frozenset[str] = frozenset()
+
+
+def _load_adapted(folder: Path, base: str, outputs: int | None, head: NetworkHead, kind: torch.dtype) -> LoadedNetwork:
+    """The network of an adapter merged into its model."""
     _check_adapter(folder, base)
-    network, notes, new = _load_weights(base, outputs, head, kind)
+    loaded = _load_weights(base, outputs, head, kind)
     try:
         with _silence_transformers(), warnings.catch_warnings(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
             warnings.simplefilter("ignore")  # missing weights are an error here
             names = tuple(weights.keys())
             peft = import_module("peft")
-            adapted = peft.PeftModel.from_pretrained(network, str(folder))
+            adapted = peft.PeftModel.from_pretrained(loaded.network, str(folder))
             stored = peft.load_peft_weights(str(folder), device="cpu")
             report = peft.set_peft_model_state_dict(adapted, stored, "default")
             saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
@@ -382,19 +382,17 @@ def _load_adapted(
             f"the adapter {folder} has {len(foreign)} weights without a place in {base}, {_list_names(foreign)}: check "
             "base_model_name_or_path"
         )
-    left = {name for name in new if not any(each.endswith(f".{name}") for each in names)}
+    left = frozenset(name for name in loaded.new_weights if not any(stored.endswith(f".{name}") for stored in names))
+    merge_note = f"adapter {shown_path(folder)} merged into {shown_path(base)}"
     if left:
-        return merged, (*notes, f"adapter {shown_path(folder)} merged into {shown_path(base)}")
-    return merged, (
-        f"adapter {shown_path(folder)} merged into {shown_path(base)}",
-        f"all weights are those of {shown_path(base)}, head included",
-    )
+        return LoadedNetwork(merged, (*loaded.notes, merge_note), left)
+    return LoadedNetwork(merged, (merge_note, f"all weights are those of {shown_path(base)}, head included"))
 
 
 def load_network(
     source: str, outputs: int | None, head: NetworkHead, precision: Precision = "float32"
-) -> tuple[Network, tuple[str, ...]]:
-    """The network in a folder or on the hub, and a note on randomly initialised weights; an adapter is merged.
+) -> LoadedNetwork:
+    """The network in a folder or on the hub; an adapter is merged.
 
     Args:
         outputs: number of classes; None for a language model.
@@ -404,14 +402,10 @@ def load_network(
     folder = user_path(source)
     if (base := read_adapter_base(folder)) is not None:
         return _load_adapted(folder, base, outputs, head, kind)
-    network, notes, _ = _load_weights(source, outputs, head, kind)
-    return network, notes
+    return _load_weights(source, outputs, head, kind)
 
 
-def _load_weights(
-    source: str, outputs: int | None, head: NetworkHead, kind: torch.dtype
-) -> tuple[Network, tuple[str, ...], set[str]]:
-    """The network, a note, and randomly initialised weights: only those of a head and its pooler may be."""
+def _load_weights(source: str, outputs: int | None, head: NetworkHead, kind: torch.dtype) -> LoadedNetwork:
     config = check_model_source(source, head)
     folder = user_path(source)
     try:
@@ -444,15 +438,14 @@ def _load_weights(
     unused = sorted(cast("set[str]", report["unexpected_keys"]))
     if unused:
         _check_unused(source, network, unused, has_new_head=bool(new))
-    if not new:
-        notes = (f"weights of {shown_path(source)} that {type(network).__name__} does not use: {_list_names(unused)}",)
-        return (
-            network,
-            (f"all weights are those of {shown_path(source)}, head included", *(notes if unused else ())),
-            new,
-        )
-    note = f"{shown_path(source)} has no head of this size; randomly initialised: {', '.join(sorted(new))}"
-    return network, (note,), new
+    where = shown_path(source)
+    if new:
+        note = f"{where} has no head of this size; randomly initialised: {', '.join(sorted(new))}"
+        return LoadedNetwork(network, (note,), frozenset(new))
+    notes = [f"all weights are those of {where}, head included"]
+    if unused:
+        notes.append(f"weights of {where} that {type(network).__name__} does not use: {_list_names(unused)}")
+    return LoadedNetwork(network, tuple(notes))
 
 
 MAX_LISTED_WEIGHTS = 3
@@ -494,7 +487,9 @@ def _known_weights(source: str, config: NetworkConfig) -> set[str]:
     mappings = [mapping for name, mapping in vars(modeling_auto).items() if name.endswith("_MAPPING")]
     for settings in (config, whole):  # the part of a larger model that is loaded, and all of it
         kinds = [mapping[type(settings)] for mapping in mappings if type(settings) in mapping]
-        for kind in {each for entry in kinds for each in (entry if isinstance(entry, tuple) else (entry,))}:
+        for kind in {
+            network_class for entry in kinds for network_class in (entry if isinstance(entry, tuple) else (entry,))
+        }:
             # Some kinds of network need settings or libraries that the loaded one does not.
             with suppress(Exception), _silence_transformers(), torch.device("meta"):
                 names.update(kind(copy.deepcopy(settings)).state_dict())

@@ -1,4 +1,4 @@
-"""Variants of transformers: a small vision transformer, the first layers of a transformer, and scalar mix pooling."""
+"""Variants of transformers: small ones for words or images, the first layers of one, and scalar mix pooling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.models._network_anatomy import reads_images
-from heedful.models.transformer import TransformerModel, build_network
+from heedful.models.model_files import network_class
+from heedful.models.network_anatomy import reads_images
+from heedful.models.transformer import TransformerModel
+from heedful.seeding import temporary_seed
 from heedful.types import Architecture, Task, UserError
 
-if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+if TYPE_CHECKING:  # imported where it is used: see attention_hooks
+    from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
     from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -142,8 +145,8 @@ class ScalarMix(Architecture):
             raise UserError("this architecture already has a scalar mix: use one")
         model.check_single_stack()
         head = build_scalar_mix_head(model, task.num_outputs, generator).eval()
-        for name, part in list(network.named_children()):
-            if part is not network.base_model:
+        for name, child in list(network.named_children()):
+            if child is not network.base_model:
                 delattr(network, name)
         if "pooler" in dict(network.base_model.named_children()):
             network.base_model.register_module("pooler", None)
@@ -230,3 +233,60 @@ def _scalar_mix_forward(network: Network, **inputs: Tensor) -> SequenceClassifie
             f"{len(states)} states were recorded instead of {len(mix.weights)}: the layers are not sequential"
         )
     return SequenceClassifierOutput(logits=mix(states, inputs.get("attention_mask")))
+
+
+@dataclass(frozen=True)
+class SmallTransformer(Architecture):
+    """A small transformer trained from scratch on whole words, initialised with word vectors.
+
+    Args:
+        max_positions: longest text in tokens, special tokens included.
+        dropout: of states and attention weights, in training.
+        initializer_range: standard deviation of the weights.
+    """
+
+    layers: int = 1
+    heads: int = 4
+    width: int = 64
+    max_positions: int = 512
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise UserError(f"SmallTransformer: width {self.width} is not divisible by {self.heads} heads")
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
+        """A model whose word table is `embeddings`, projected to `width`; the other weights are random."""
+        from transformers import AutoConfig
+
+        if embeddings is None or not len(embeddings):
+            raise UserError("SmallTransformer reads word ids and needs word vectors: use the tokenization Words()")
+        vocabulary, width = embeddings.shape
+        # ELECTRA is the only family whose word vectors can differ in width from the states.
+        config = AutoConfig.for_model(
+            "electra",
+            num_labels=task.num_outputs,
+            vocab_size=vocabulary,
+            embedding_size=width,
+            hidden_size=self.width,
+            intermediate_size=2 * self.width,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            max_position_embeddings=self.max_positions,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
+            initializer_range=self.initializer_range,
+        )
+        network = build_network(config, generator)
+        with torch.no_grad():
+            table = network.get_input_embeddings().get_parameter("weight")
+            table.copy_(embeddings)
+            table[0].zero_()
+        return TransformerModel.wrap(network, task).eval()
+
+
+def build_network(config: NetworkConfig, generator: Generator) -> Network:
+    """A classifier with this configuration and weights drawn from the generator."""
+    with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
+        return network_class(config, config.model_type)(config)

@@ -15,7 +15,7 @@ from torch import Generator, nn
 from heedful.seeding import temporary_seed
 from heedful.types import UserError
 
-if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
 
@@ -241,7 +241,7 @@ def network_kinds() -> tuple[tuple[Units, str], ...]:
     return (*(("text", kind) for kind in texts), *(("image", kind) for kind in images))
 
 
-def network_class(units: Units, kind: str) -> type[Network]:
+def tiny_network_class(units: Units, kind: str) -> type[Network]:
     """The class of a kind of classifier or language model."""
     from transformers import (
         CONFIG_MAPPING,
@@ -255,8 +255,8 @@ def network_class(units: Units, kind: str) -> type[Network]:
         "image": MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
         "causal": MODEL_FOR_CAUSAL_LM_MAPPING,
     }
-    found: object = mappings[units][CONFIG_MAPPING[kind]]
-    return cast("type[Network]", found[0] if isinstance(found, tuple) else found)
+    network_class: object = mappings[units][CONFIG_MAPPING[kind]]
+    return cast("type[Network]", network_class[0] if isinstance(network_class, tuple) else network_class)
 
 
 def tiny_config(kind: str, labels: int = 3) -> NetworkConfig:
@@ -272,9 +272,9 @@ def _small_settings(default: NetworkConfig) -> dict[str, Setting]:
 
     settings: dict[str, Setting] = {}
     for name, value in default.to_dict().items():
-        own = vars(default).get(name)
-        if isinstance(own, PreTrainedConfig):
-            settings[name] = {**_small_settings(own), "model_type": own.model_type}
+        nested = vars(default).get(name)
+        if isinstance(nested, PreTrainedConfig):
+            settings[name] = {**_small_settings(nested), "model_type": nested.model_type}
         elif name in SIZES and isinstance(value, int | float) and not isinstance(value, bool):
             settings[name] = SIZES[name]
         elif name == "layer_types" and isinstance(value, list):
@@ -287,9 +287,9 @@ def build_tiny_network(units: Units, kind: str, generator: Generator, labels: in
     """A classifier of a kind with random weights, in eval mode; `UserError` where the library cannot build it."""
     try:
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network_kind, config = network_class(units, kind), tiny_config(kind, labels)
-            own = config.get_text_config()
-            network = network_kind(own if network_kind.config_class is type(own) else config)
+            network_kind, config = tiny_network_class(units, kind), tiny_config(kind, labels)
+            text_config = config.get_text_config()
+            network = network_kind(text_config if network_kind.config_class is type(text_config) else config)
     except Exception as error:  # each kind checks its settings in its own way
         line = (str(error).strip().splitlines() or [""])[0]
         raise UserError(f"transformers cannot build a tiny {kind} ({type(error).__name__}: {line})") from error

@@ -1,26 +1,25 @@
 """Hugging Face text and image classifiers whose attention and embeddings can be read and replaced.
 
 `TransformerModel.wrap` wraps a network of the user, which stays unchanged; `Transformer` loads one from a folder or the
-hub, never by unpickling; `SmallTransformer` builds one with random weights. Every network is tested on wrapping: one
-that does not reproduce its own logits through our attention function is refused by name.
+hub, never by unpickling. Every network is tested on wrapping (see `acceptance`).
 """
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Generator, Tensor, nn
 
 from heedful.devices import Precision, arithmetic_notes
-from heedful.models._attention_hooks import (
+from heedful.models._attention_windows import WindowedAttention
+from heedful.models._softmax_hooks import SoftmaxInterception
+from heedful.models.acceptance import EmbeddingPlace, OpenedNetwork, accept_network
+from heedful.models.attention_hooks import (
     AttendedValues,
     AttentionHook,
     AttentionRecorder,
@@ -29,42 +28,26 @@ from heedful.models._attention_hooks import (
     FusedAttention,
     HeadScoreRecorder,
     PlainAttention,
-    WeightGuard,
-    WeightsRewritten,
     copy_sharing_weights,
-    evaluating,
-    hook_layers,
-    hook_words,
     running,
-    set_attention_implementation,
 )
-from heedful.models._attention_windows import WindowedAttention
-from heedful.models._network_anatomy import (
-    ATTENTION_PATHS,
-    AttentionMaps,
-    AttentionPath,
-    InputForm,
-    Stack,
+from heedful.models.label_words import ClassifierHead, LabelWords, Readout, Vocabulary
+from heedful.models.model_files import OutputLabels, load_network, read_output_labels
+from heedful.models.network_anatomy import (
     find_attention,
     find_stack,
-    find_windows,
-    open_network,
     projection_matrix,
-    reads_both,
     reads_images,
     sample_batch,
     text_config,
 )
-from heedful.models._softmax_hooks import SoftmaxInterception
-from heedful.models.label_words import ClassifierHead, LabelWords, Readout, Vocabulary
-from heedful.models.model_files import OutputLabels, first_line, load_network, network_class, read_output_labels
-from heedful.seeding import keep_random_state, temporary_seed
+from heedful.seeding import temporary_seed
+from heedful.store.model_folder import hash_model_folder
 from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
     Batch,
-    DecidingRow,
     DiskResource,
     HeadTrace,
     LayerInput,
@@ -77,20 +60,15 @@ from heedful.types import (
     ValueTrace,
     check_attention,
     check_embeddings,
-    hash_model_folder,
+    evaluation_mode,
     mean_over_queries,
     user_path,
 )
 
-if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import DynamicLayer
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
-
-
-EmbeddingPlace = Literal["layers", "words", "pixels"]
-"""Where embeddings are read and replaced."""
-EMBEDDING_PLACES: tuple[EmbeddingPlace, ...] = ("layers", "words", "pixels")
 
 
 def output_names(network: Network) -> tuple[str, ...]:
@@ -129,6 +107,7 @@ class TransformerModel(Model):
         implementation_note: that eager attention, which is explained, has other logits than the one the network is set
             to; else empty.
         continues_prefixes: the network gives the same logits from keys and values of the beginning of a text.
+        has_new_head: the weights of its head are randomly initialized.
     """
 
     # States of more tokens leave the cache of a core: 5 % slower at 8 192 tokens, at every length of text.
@@ -141,7 +120,7 @@ class TransformerModel(Model):
         self.stack, self.maps, self.path = opened.stack, opened.maps, opened.path
         self.training = opened.network.training
         self.has_rows_first = not self.stack.transposed
-        self.separates_lengths = self.continues_prefixes = False
+        self.separates_lengths = self.continues_prefixes = self.has_new_head = False
         self.implementation_note = ""
         self.embeddings_at: EmbeddingPlace = "layers" if self.stack.name else "words" if self.stack.words else "pixels"
         if self.maps is None:
@@ -166,8 +145,7 @@ class TransformerModel(Model):
                 f"{type(model).__name__} has {model.config.num_labels} outputs, but the task "
                 f"{type(task).__name__} needs {task.num_outputs}; load it with num_labels={task.num_outputs}"
             )
-        _check_finite(model)
-        return accept_network(model, task)
+        return TransformerModel._accept(model, task, ClassifierHead())
 
     @staticmethod
     def wrap_language_model(model: Network, words: LabelWords | Vocabulary) -> TransformerModel:
@@ -176,17 +154,23 @@ class TransformerModel(Model):
 
         if not isinstance(model, PreTrainedModel):
             raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
-        _check_finite(model)
         task = words.task if isinstance(words, LabelWords) else MulticlassClassification(text_config(model).vocab_size)
-        return accept_network(model, task, words)
+        return TransformerModel._accept(model, task, words)
+
+    @staticmethod
+    def _accept(network: Network, task: Task, readout: Readout) -> TransformerModel:
+        _check_finite(network)
+        return accept_network(
+            network, task.num_outputs, readout, lambda opened: TransformerModel(opened, task, readout)
+        )
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """The trace of a batch; attention, if passed in, is that of all layers `[batch layer head query unit]`."""
         self._check_given(batch, embeddings, attention)
-        if self._must_separate(batch):
+        if self.must_separate(batch):
             return self._forward_by_length(batch, embeddings, attention)
         recorder = PlainAttention() if self.maps is None else AttentionRecorder(attention)
-        forward_pass, logits = self._run(batch, recorder, embeddings)
+        forward_pass, logits = self.run(batch, recorder, embeddings)
         scores = None
         rows, units = batch.mask.shape
         if isinstance(recorder, PlainAttention):
@@ -210,17 +194,17 @@ class TransformerModel(Model):
         if self._is_hooked:
             return super().read_logits(batch, embeddings=embeddings)
         self._check_given(batch, embeddings, None)
-        if self._must_separate(batch):
+        if self.must_separate(batch):
             logits = dict[int, Tensor]()
-            for index, part in _parts_of_one_length(batch):
-                given = None if embeddings is None else embeddings[index, : part.mask.shape[1]]
-                logits.update(zip(index.tolist(), self.read_logits(part, embeddings=given), strict=True))
+            for index, group in _parts_of_one_length(batch):
+                group_embeddings = None if embeddings is None else embeddings[index, : group.mask.shape[1]]
+                logits.update(zip(index.tolist(), self.read_logits(group, embeddings=group_embeddings), strict=True))
             return torch.stack([logits[row] for row in range(len(batch))])
-        return self._run(batch, FusedAttention(), embeddings, intercepts=False)[1]
+        return self.run(batch, FusedAttention(), embeddings, intercepts=False)[1]
 
     def read_embeddings(self, batch: Batch) -> Tensor:
         """The input of the first layer; the layers do not run."""
-        if self._is_hooked or self.embedding_refusal is not None or self._must_separate(batch):
+        if self._is_hooked or self.embedding_refusal is not None or self.must_separate(batch):
             return super().read_embeddings(batch)
         return self._embed(batch)
 
@@ -239,7 +223,7 @@ class TransformerModel(Model):
             inputs = self._arguments(text)
             self.network.base_model(**inputs, past_key_values=cache, use_cache=True)
         layers = cast("list[DynamicLayer]", cache.layers)
-        return TextPrefix(tuple((cast("Tensor", each.keys), cast("Tensor", each.values)) for each in layers))
+        return TextPrefix(tuple((cast("Tensor", layer.keys), cast("Tensor", layer.values)) for layer in layers))
 
     @torch.no_grad()
     def read_logits_after(self, prefix: TextPrefix, shared: int, batch: Batch) -> Tensor:
@@ -248,7 +232,7 @@ class TransformerModel(Model):
 
         rows, cache = len(batch), DynamicCache()
         for number, layer in enumerate(prefix.layers):
-            keys, values = (each[:, :, :shared].expand(rows, -1, -1, -1) for each in layer)
+            keys, values = (tensor[:, :, :shared].expand(rows, -1, -1, -1) for tensor in layer)
             cache.update(keys, values, number)
         rest = batch.drop_units(shared)
         inputs = self._arguments(rest)
@@ -256,9 +240,9 @@ class TransformerModel(Model):
         inputs["attention_mask"] = torch.cat([before, inputs["attention_mask"]], 1)
         if "position_ids" in inputs:
             inputs["position_ids"] = inputs["position_ids"] + shared
-        given = cast("dict[str, Tensor]", {**inputs, "past_key_values": cache})
+        arguments = cast("dict[str, Tensor]", {**inputs, "past_key_values": cache})
         with running(ForwardPass(FusedAttention(), rest.mask.shape[1], transposed=self.stack.transposed)):
-            logits = self.readout.logits(self.network, given, rest)
+            logits = self.readout.logits(self.network, arguments, rest)
         return logits if batch.candidates is None else logits.masked_fill(~batch.candidates.bool(), -torch.inf)
 
     @property
@@ -266,7 +250,8 @@ class TransformerModel(Model):
         """Whether `forward` is to be called as a module, because somebody imposes attention on it or looks on."""
         return bool(self.has_imposed_attention or self._forward_pre_hooks or self._forward_hooks)
 
-    def _must_separate(self, batch: Batch) -> bool:
+    def must_separate(self, batch: Batch) -> bool:
+        """Whether texts of unequal length in this batch run apart."""
         if bool(batch.mask.all()):
             return False
         window: object = getattr(self.network.config, "sliding_window", None)
@@ -274,16 +259,16 @@ class TransformerModel(Model):
         return self.separates_lengths or self.readout.is_joint_beyond(size, batch.mask.shape[1])
 
     def _forward_by_length(self, batch: Batch, embeddings: Tensor | None, attention: Tensor | None) -> Trace:
-        """The trace of texts of unequal length, of which those of one length run together and without padding."""
+        """The trace of texts of unequal length; texts of one length run together, without padding."""
         units, traces, groups = batch.mask.shape[1], [], []
-        for index, part in _parts_of_one_length(batch):
+        for index, group in _parts_of_one_length(batch):
             groups.append(index)
-            own = slice(part.mask.shape[1])
+            real = slice(group.mask.shape[1])
             traces.append(
                 self.forward(
-                    part,
-                    embeddings=None if embeddings is None else embeddings[index, own],
-                    attention=None if attention is None else attention[index][..., own, own],
+                    group,
+                    embeddings=None if embeddings is None else embeddings[index, real],
+                    attention=None if attention is None else attention[index][..., real, real],
                 )
             )
         order = torch.cat(groups).argsort()
@@ -291,8 +276,8 @@ class TransformerModel(Model):
         def merge(parts: list[Tensor], axes: int, others: int) -> Tensor:
             """Parts padded to all units on `axes` axes before the last `others`, in the order of the batch."""
             padded = [
-                nn.functional.pad(part, (*(0, 0) * others, *(0, units - part.shape[-1 - others]) * axes))
-                for part in parts
+                nn.functional.pad(group, (*(0, 0) * others, *(0, units - group.shape[-1 - others]) * axes))
+                for group in parts
             ]
             return torch.cat(padded)[order]
 
@@ -306,7 +291,7 @@ class TransformerModel(Model):
         )
 
     def _check_one_length(self, batch: Batch) -> None:
-        if self._must_separate(batch):
+        if self.must_separate(batch):
             raise UserError(
                 f"padding changes the logits of {type(self.network).__name__}, so that its layers are read from texts "
                 f"of one length only: give one text at a time, or {_OTHER_METHODS}"
@@ -324,7 +309,7 @@ class TransformerModel(Model):
             embeddings = self._embed(batch) if embeddings is None else embeddings
             embeddings = embeddings.detach().requires_grad_()
         recorder = AttentionRecorder()
-        _, logits = self._run(batch, recorder, embeddings)
+        _, logits = self.run(batch, recorder, embeddings)
         weights, values = tuple(recorder.attention), tuple(recorder.values)
         if not with_projections:
             return ValueTrace(weights, values, (), (), logits)
@@ -332,7 +317,7 @@ class TransformerModel(Model):
         name = type(self.network).__name__
         if len(values) != len(weights):
             raise UserError(f"the values that the attention of {name} weighs were not found: {_OTHER_METHODS}")
-        modules = [self.network.get_submodule(each) for each in self.maps.projections if each]
+        modules = [self.network.get_submodule(path) for path in self.maps.projections if path]
         if len(modules) != len(weights):
             raise UserError(
                 f"no linear map follows the attention of {name} directly, so that the contributions of units cannot "
@@ -352,12 +337,12 @@ class TransformerModel(Model):
     def read_heads(self, batch: Batch) -> HeadTrace:
         """Mean scores of all heads, and logits, without a score for each pair of units."""
         check_attention(self)
-        if self._must_separate(batch):
+        if self.must_separate(batch):
             trace = self(batch)
             assert trace.scores is not None
             return HeadTrace(mean_over_queries(trace.scores, batch.mask), trace.logits)
         recorder = HeadScoreRecorder(batch.mask)
-        _, logits = self._run(batch, recorder)
+        _, logits = self.run(batch, recorder)
         return HeadTrace(torch.stack(recorder.scores, 1), logits)
 
     def read_layers(self, batch: Batch, embeddings: Tensor, replacement: LayerInput | None = None) -> LayerTrace:
@@ -370,7 +355,7 @@ class TransformerModel(Model):
                 f"the layers of {type(self.network).__name__} read states of several shapes: {_OTHER_METHODS}"
             )
         hook = PlainAttention() if self.maps is None else HeadScoreRecorder(batch.mask)
-        forward_pass, logits = self._run(batch, hook, embeddings, replacement, keeps_inputs=True)
+        forward_pass, logits = self.run(batch, hook, embeddings, replacement, keeps_inputs=True)
         return LayerTrace(tuple(forward_pass.inputs), logits)
 
     def layers_from(self, layer: int) -> TransformerModel:
@@ -385,8 +370,8 @@ class TransformerModel(Model):
             config.layer_types = kinds[layer:]
         stack = replace(self.stack, layers=self.stack.layers - layer)
         names = (  # members of a list are named by their place in it
-            name.replace(f"{self.stack.name}.{place + layer}.", f"{self.stack.name}.{place}.", 1)
-            for place, name in enumerate(self.maps.projections[layer:])
+            name.replace(f"{self.stack.name}.{position + layer}.", f"{self.stack.name}.{position}.", 1)
+            for position, name in enumerate(self.maps.projections[layer:])
         )
         maps = replace(self.maps, count=self.maps.count - layer, projections=tuple(names))
         upper = TransformerModel(OpenedNetwork(network, stack, maps, self.path), self.task, self.readout)
@@ -405,7 +390,7 @@ class TransformerModel(Model):
         if reads_images(self.network):  # an image is read whole, whatever units are asked for
             blank = sample_batch(self.network, self.stack.inputs.prefix).rows(torch.zeros_like(batch.lengths))
             batch = replace(blank, candidates=batch.candidates)
-        return self._run(batch, AttendedValues(attended), states)[1]
+        return self.run(batch, AttendedValues(attended), states)[1]
 
     @property
     def architecture_summary(self) -> str:
@@ -429,7 +414,7 @@ class TransformerModel(Model):
 
     def count_layers(self) -> None:
         """Count layers and their attention again, after some were taken away."""
-        with evaluating(self.network):
+        with evaluation_mode(self.network):
             self.stack = find_stack(self.network)
             self.maps = None if self.path is None else find_attention(self.network, self.path, self.stack)
 
@@ -463,7 +448,7 @@ class TransformerModel(Model):
         assert forward_pass.embeddings is not None
         return forward_pass.embeddings
 
-    def _run(
+    def run(
         self,
         batch: Batch,
         hook: AttentionHook,
@@ -543,348 +528,7 @@ def _check_finite(network: Network) -> None:
             )
 
 
-@dataclass(frozen=True)
-class OpenedNetwork:
-    """A copy of a network with hooked layers, and what was found in it.
-
-    Args:
-        maps: the attention of its layers; None where it cannot be reached.
-        path: how it is reached.
-    """
-
-    network: Network
-    stack: Stack
-    maps: AttentionMaps | None
-    path: AttentionPath | None
-
-
-def open_windows(network: Network, path: AttentionPath) -> OpenedNetwork:
-    """The network with hooked layers that attend within windows of an image, as all or the first stage of Swin does.
-
-    Stages above merge units, and their attention is not that of the units. Raises a `UserError` for other networks.
-    """
-    opened = open_network(network, path)
-    with evaluating(opened):
-        stages = find_stack(opened)
-        layers = find_stack(opened, f"{stages.name}.0") if stages.name else stages
-        if not layers.name or not layers.is_uniform:
-            raise UserError(NO_WINDOWS)
-        hook_layers(opened, layers.name)
-        maps = find_windows(opened, path, layers)
-    return OpenedNetwork(opened, layers, maps, path)
-
-
-def open_layers(network: Network, path: AttentionPath | None) -> OpenedNetwork:
-    """The network with hooked layers; raises a `UserError` where its attention is not reached by this path."""
-    opened = open_network(network, path)
-    with evaluating(opened):
-        stack = find_stack(opened)
-        if stack.name:
-            hook_layers(opened, stack.name)
-        if stack.words:
-            hook_words(opened, stack.words)
-        if path is None:
-            return OpenedNetwork(opened, stack, None, None)
-        if not stack.name:
-            raise UserError("no stack of layers was found that reads its units")
-        maps = find_attention(opened, path, stack)
-    if maps.others and not network.config.is_encoder_decoder:
-        raise UserError(f"{maps.others} of its attention maps are not over its units")
-    return OpenedNetwork(opened, stack, maps, path)
-
-
-@keep_random_state()
-def accept_network(network: Network, task: Task, readout: Readout | None = None) -> TransformerModel:
-    """The model of a network that proves that it computes the same through our hooks, by the first way in that does.
-
-    Without a way to its attention the model has none. Where padding changes the logits, texts of unequal length run
-    apart. A network whose logits differ even then is refused.
-    """
-    name, units = type(network).__name__, "an image" if reads_images(network) else "a text"
-    if reads_both(network):
-        raise UserError(f"{name} reads an image and a text together: give a model that reads one of them")
-    readout = ClassifierHead() if readout is None else readout
-    notes: tuple[str, ...] = ()
-    try:
-        try:
-            with WeightGuard(network):
-                expected = _library_logits(network, readout)
-        except WeightsRewritten:
-            network, notes = _run_once(network, readout), (f"{name} rewrites its weights: the model has its own copy",)
-            expected = _library_logits(network, readout)
-        again = _library_logits(network, readout)
-    except _NETWORK_ERRORS as error:
-        raise UserError(f"{name} cannot be run on {units} alone: {first_line(error)}") from error
-    if expected.shape[1:] != (task.num_outputs,):
-        raise UserError(f"{name} gives {tuple(expected.shape[1:])} numbers for {units}, not {task.num_outputs}")
-    if not torch.equal(expected, again):
-        raise UserError(f"{name} gives other logits for {units} each time: it cannot be explained")
-    trial, reasons = AcceptanceTrial(expected), list[str]()
-    implementation_note = _implementation_note(network, readout, trial)
-    ways = [partial(open_layers, network, path) for path in ATTENTION_PATHS]
-    if reads_images(network):
-        ways += [partial(open_windows, network, path) for path in ATTENTION_PATHS]
-    for way in (*ways, partial(open_layers, network, None)):
-        for separates_lengths in (False, True):
-            try:
-                model = TransformerModel(way(), task, readout)
-                model.separates_lengths = separates_lengths
-                with evaluating(model):
-                    trial.examine(model)
-            except (UserError, *_NETWORK_ERRORS) as error:
-                if str(error) != NO_WINDOWS:
-                    reasons.append(first_line(error))
-                if str(error) != OTHER_LOGITS or reads_images(network):
-                    break
-                continue
-            model.implementation_note = implementation_note
-            model.notes = (*notes, *([implementation_note] if implementation_note else []), *model.notes)
-            if [type(part) for part in model.network.modules()] != [type(part) for part in network.modules()]:
-                model.notes = (
-                    *model.notes,
-                    f"{name} computes attention between all units, however long a text is",
-                )
-            if model.path is None:
-                unread = reasons[: len(reasons) - separates_lengths]
-                model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(unread))}"
-            return model
-    raise UserError(f"{name} is not supported: {reasons[-1]}")
-
-
-CAUSAL_NOTE = (
-    "attention is causal: tokens attend to themselves and earlier tokens, and other weights are tried only there"
-)
-NO_WINDOWS = "its layers compute no attention within windows of its units"
-OTHER_LOGITS = "it gives different logits through our attention function"
-_NETWORK_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-_OTHER_METHODS = "choose a method that reads outputs or gradients, such as LeaveOneOut or IntegratedGradients"
-
-
-def _run_once(network: Network, readout: Readout) -> Network:
-    """A copy of a network with weights of its own, which it has rewritten for inference (RWKV rescales its layers)."""
-    own, batch = copy.deepcopy(network), readout.prepare_sample(sample_batch(network))
-    alone = batch.rows(torch.zeros(1, dtype=torch.long, device=network.device))
-    with torch.no_grad(), evaluating(own):
-        readout.library_logits(own, InputForm().arguments(own, alone), alone)
-    return own
-
-
-def _implementation_note(network: Network, readout: Readout, trial: AcceptanceTrial) -> str:
-    """Where the attention implementation that a network is set to gives other logits than eager attention; or empty."""
-    name, implementation = type(network).__name__, network.config._attn_implementation
-    if implementation in (None, "eager"):
-        return ""
-    try:
-        own = _library_logits(network, readout, None)
-    except _NETWORK_ERRORS:
-        return ""
-    if trial.is_close(own, trial.expected):
-        return ""
-    return (
-        f"{name} gives other logits with the attention implementation {implementation!r} than with 'eager': the "
-        "explained network is the eager one (attn_implementation='eager')"
-    )
-
-
-def _library_logits(network: Network, readout: Readout, implementation: str | None = "eager") -> Tensor:
-    """The logits of the sample, each example alone and without padding, in the library's attention, None in its own."""
-    plain, batch = copy_sharing_weights(network), readout.prepare_sample(sample_batch(network))
-    set_attention_implementation(plain, implementation)
-    rows = []
-    for row in range(len(batch)):
-        alone = batch.rows(torch.tensor([row], device=network.device))
-        with torch.no_grad(), evaluating(plain):
-            rows.append(readout.library_logits(plain, InputForm().arguments(plain, alone), alone))
-    return torch.cat(rows)
-
-
-@dataclass(frozen=True)
-class AcceptanceTrial:
-    """What a network must show before it is a model: its own logits, and the same ones from what was put back.
-
-    Args:
-        expected: logits of the library on the sample.
-    """
-
-    expected: Tensor
-
-    @property
-    def tolerance(self) -> float:
-        """Of rounding."""
-        return 1e-4 if self.expected.dtype in (torch.float32, torch.float64) else 5e-2
-
-    def examine(self, model: TransformerModel) -> None:
-        """Raise a `UserError` if the logits differ, and set what the model refuses."""
-        batch, name = sample_batch(model.network, model.stack.inputs.prefix), type(model.network).__name__
-        batch = model.readout.prepare_sample(batch)
-        is_apart = model._must_separate(batch)
-        with torch.no_grad():
-            trace = model(batch)
-            self._compare(trace.logits, self.expected, OTHER_LOGITS)
-            if batch.inputs.dim() == 2:
-                limit = model.max_tokens or math.inf
-                padded = _with_more_padding(batch, int(min(MORE_PADDING, max(0, limit - batch.mask.shape[1]))))
-                self._compare(model(padded).logits, self.expected, OTHER_LOGITS)
-            if model.maps is not None:
-                self._examine_attention(model, batch, trace)
-            trace = self._find_embeddings(model, batch, trace)
-            if model.maps is not None:
-                if model.maps.windows is not None:
-                    self._examine_windows(model, batch, trace)
-                other = self._other_path(model, batch, trace)
-                if other is not None:
-                    model.path_refusal = f"attention is not the only path between the units of {name}: {other}"
-                if model.maps.others:
-                    model.notes = (*model.notes, _describe_other_maps(model.maps))
-            if model.maps is not None and not bool(trace.attention.triu(1).any()):
-                model.notes = (*model.notes, CAUSAL_NOTE)
-        if model.stack.name:
-            # Texts that must run apart are asked one at a time.
-            some = batch.rows(torch.zeros(1, dtype=torch.long, device=batch.mask.device)) if is_apart else batch
-            model.deciding_row = self._deciding_row(model, some, trace)
-        if model.stack.name and not is_apart:
-            with suppress(UserError, *_NETWORK_ERRORS), torch.no_grad():
-                model.continues_prefixes = model.deciding_row == "last" and self._continues_prefixes(model, batch)
-
-    def _continues_prefixes(self, model: TransformerModel, batch: Batch) -> bool:
-        """Whether a text without its fourth unit gets its logits from keys and values of the first three."""
-        text = batch.rows(torch.zeros(1, dtype=torch.long, device=batch.mask.device))
-        kept = text.mask.clone()
-        kept[:, 3] = False
-        shorter = text.keep_units(kept)
-        return self.is_close(model.read_logits_after(model.read_prefix(text), 3, shorter), model.read_logits(shorter))
-
-    def is_close(self, found: Tensor, expected: Tensor) -> bool:
-        """Whether logits are the same up to rounding."""
-        return found.shape == expected.shape and torch.allclose(
-            found, expected, rtol=self.tolerance, atol=self.tolerance
-        )
-
-    def _compare(self, found: Tensor, expected: Tensor, reason: str) -> None:
-        if not self.is_close(found, expected):
-            raise UserError(reason)
-
-    def _examine_attention(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
-        attention = trace.attention
-        if bool((attention < 0).any()) or bool((attention.sum(-1) > 1 + self.tolerance).any()):
-            raise UserError("its attention weights are not distributions")
-        if bool((attention * ~batch.mask[:, None, None, None]).any()):
-            raise UserError("it attends to padding")
-        again = model(batch, attention=attention).logits
-        self._compare(again, trace.logits, "its own attention, put back, gives other logits")
-        if torch.equal(model(batch, attention=_own_attention(attention)).logits, trace.logits):
-            raise UserError("attention that is put in does not reach its logits")
-
-    def _find_embeddings(self, model: TransformerModel, batch: Batch, trace: Trace) -> Trace:
-        """A trace with embeddings that can be put back, of which the model takes note; else why there are none."""
-        found = {"layers": model.stack.name, "words": model.stack.words, "pixels": reads_images(model.network)}
-        for place in (place for place in EMBEDDING_PLACES if found[place]):
-            model.embeddings_at, model.embedding_refusal = place, None
-            try:
-                with_embeddings = model(batch)
-                self._examine_embeddings(model, batch, with_embeddings)
-            except (UserError, *_NETWORK_ERRORS) as error:
-                name = type(model.network).__name__
-                model.embedding_refusal = f"the embeddings of {name} cannot be replaced: {first_line(error)}"
-            else:
-                return with_embeddings
-        return trace
-
-    def _examine_embeddings(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
-        others = batch.inputs * 0.5
-        if batch.inputs.dim() == 2:  # the first and the last unit may have a role of their own
-            others = torch.cat([batch.inputs[:, :1], batch.inputs[:, 1:4].flip(1), batch.inputs[:, 4:]], 1)
-        again = model(replace(batch, inputs=others), embeddings=trace.embeddings).logits
-        self._compare(again, trace.logits, "its logits depend on its input in other ways too")
-        if torch.equal(model(batch, embeddings=trace.embeddings.flip(-1)).logits, trace.logits):
-            raise UserError("they do not reach its logits")
-
-    def _other_path(self, model: TransformerModel, batch: Batch, trace: Trace) -> str | None:
-        """What else carries one unit to another: under attention of every unit to itself, none may reach another."""
-        assert model.maps is not None
-        if model.embedding_refusal is not None:
-            return model.embedding_refusal
-        if model.maps.others and model.maps.windows is not None:
-            return f"stages above merge them, with attention of their own (maps: {model.maps.others})"
-        if model.maps.others:
-            return f"a decoder reads them by {model.maps.others} attention maps of its own"
-        if model.maps.count != model.stack.layers:
-            return f"it has {model.maps.count} attention maps in {model.stack.layers} layers"
-        return "its layers mix units outside attention too" if self._mixes_units(model, batch, trace) else None
-
-    def _mixes_units(self, model: TransformerModel, batch: Batch, trace: Trace) -> bool:
-        """Whether one unit reaches another in the layers under attention of every unit to itself."""
-        changed, states = trace.embeddings.clone(), []
-        changed[:, 1] = changed[:, 1].flip(-1)
-        for embeddings in (trace.embeddings, changed):
-            forward_pass, _ = model._run(batch, AttentionRecorder(_own_attention(trace.attention)), embeddings)
-            assert forward_pass.states is not None
-            states.append(forward_pass.states)
-        # More than rounding, which depends on how many units go to one expert.
-        moved = (states[0] - states[1]).abs().amax(-1) > self.tolerance * states[0].abs().max()
-        moved[:, 1] = False
-        return bool(moved.any())
-
-    def _examine_windows(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
-        """Raise a `UserError` if units are not where they were found, or gradients by way of the maps are others."""
-        if model.embedding_refusal is not None:
-            raise UserError(model.embedding_refusal)
-        if self._mixes_units(model, batch, trace):
-            raise UserError("what is attended in its windows reaches other units")
-        given = trace.embeddings.detach().requires_grad_()
-        with torch.enable_grad():
-            both = (model(batch, embeddings=given).logits, model.read_logits(batch, embeddings=given))
-            found, expected = (torch.autograd.grad(logits[:, 0].sum(), given)[0] for logits in both)
-        if float((found - expected).abs().max()) > self.tolerance * float(expected.abs().max()):
-            raise UserError("its attention as maps over all units has other gradients")
-
-    def _deciding_row(self, model: TransformerModel, batch: Batch, trace: Trace) -> DecidingRow:
-        with torch.enable_grad():
-            embeddings = trace.embeddings[: len(batch)].detach().requires_grad_()
-            forward_pass, logits = model._run(batch, PlainAttention(), embeddings)
-            assert forward_pass.states is not None
-            weights = torch.arange(1, logits.shape[1] + 1).to(logits)
-            (slopes,) = torch.autograd.grad((logits * weights).sum(), forward_pass.states, allow_unused=True)
-        if slopes is None or slopes.dim() != 3:
-            return "all"
-        return model.readout.deciding_row(slopes.abs().amax(-1) > 0, batch)
-
-
-def _describe_other_maps(maps: AttentionMaps) -> str:
-    """A note on attention that is not shown."""
-    if maps.windows is None:
-        return f"attention is that of the encoder; that of the decoder (maps: {maps.others}) is not shown"
-    return (
-        f"attention is that of the first stage (layers: {maps.count}), within windows of {maps.windows.shape[1]} units;"
-        f" the stages above merge units, and their attention (maps: {maps.others}) is not shown"
-    )
-
-
-MORE_PADDING = 9
-"""Columns of padding that may not change the logits either: CANINE reads its texts in strides."""
-
-
-def _with_more_padding(batch: Batch, columns: int) -> Batch:
-    inputs, segments, words = (
-        nn.functional.pad(each, (0, columns)) for each in (batch.inputs, batch.segments, batch.words)
-    )
-    mask = nn.functional.pad(batch.mask, (0, columns), value=False)
-    return replace(batch, inputs=inputs, mask=mask, segments=segments, words=words)
-
-
-def _own_attention(attention: Tensor) -> Tensor:
-    """Attention of every unit to itself only, in the shape of another."""
-    return torch.eye(attention.shape[-1], dtype=attention.dtype, device=attention.device).expand_as(attention)
+_OTHER_METHODS = "choose a method that reads outputs or gradients"
 
 
 @dataclass(frozen=True)
@@ -925,64 +569,14 @@ class Transformer(Architecture, DiskResource):
         if embeddings is not None and len(embeddings):
             raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network, notes = load_network(self.source, task.num_outputs, "classifier", self.precision)
-        model = TransformerModel.wrap(network, task).eval()
-        model.notes = (*notes, *model.notes, *arithmetic_notes("cpu", self.precision))
+            loaded = load_network(self.source, task.num_outputs, "classifier", self.precision)
+        model = TransformerModel.wrap(loaded.network, task).eval()
+        model.has_new_head = bool(loaded.new_weights)
+        model.notes = (*loaded.notes, *model.notes, *arithmetic_notes("cpu", self.precision))
         return model
 
 
-@dataclass(frozen=True)
-class SmallTransformer(Architecture):
-    """A small transformer trained from scratch on whole words, initialised with word vectors.
-
-    Args:
-        max_positions: longest text in tokens, special tokens included.
-        dropout: of states and attention weights, in training.
-        initializer_range: standard deviation of the weights.
-    """
-
-    layers: int = 1
-    heads: int = 4
-    width: int = 64
-    max_positions: int = 512
-    dropout: float = 0.1
-    initializer_range: float = 0.02
-
-    def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise UserError(f"SmallTransformer: width {self.width} is not divisible by {self.heads} heads")
-
-    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
-        """A model whose word table is `embeddings`, projected to `width`; the other weights are random."""
-        from transformers import AutoConfig
-
-        if embeddings is None or not len(embeddings):
-            raise UserError("SmallTransformer reads word ids and needs word vectors: use the tokenization Words()")
-        vocabulary, width = embeddings.shape
-        # ELECTRA is the only family whose word vectors can differ in width from the states.
-        config = AutoConfig.for_model(
-            "electra",
-            num_labels=task.num_outputs,
-            vocab_size=vocabulary,
-            embedding_size=width,
-            hidden_size=self.width,
-            intermediate_size=2 * self.width,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            max_position_embeddings=self.max_positions,
-            hidden_dropout_prob=self.dropout,
-            attention_probs_dropout_prob=self.dropout,
-            initializer_range=self.initializer_range,
-        )
-        network = build_network(config, generator)
-        with torch.no_grad():
-            table = network.get_input_embeddings().get_parameter("weight")
-            table.copy_(embeddings)
-            table[0].zero_()
-        return TransformerModel.wrap(network, task).eval()
-
-
-def build_network(config: NetworkConfig, generator: Generator) -> Network:
-    """A classifier with this configuration and weights drawn from the generator."""
-    with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-        return network_class(config, config.model_type)(config)
+def check_trained_head(model: Model, source: str) -> None:
+    """Raise a `UserError` for a model from a folder or the hub that got a new head."""
+    if isinstance(model, TransformerModel) and model.has_new_head:
+        raise UserError(f"{source} has no trained head ({'; '.join(model.notes)}): fine-tune it as a TrainedModel")

@@ -12,20 +12,21 @@ from heedful import catalogue
 from heedful.data.embeddings import PackagedGloveEmbeddings, RandomEmbeddings
 from heedful.data.synthetic import Mock
 from heedful.data.text_corpora import RottenTomatoes
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
-from heedful.papers._chapter import Result, SectionExtras, TableView, selection_table
-from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
+from heedful.papers.chapter import Result, SectionExtras, selection_table
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
+from heedful.papers.paper_options import PaperOptions, UserData
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Json, Recipe
+from heedful.table_view import TableView
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
 from heedful.types import UserError
@@ -150,7 +151,7 @@ PAPERS: Mapping[str, Paper] = {
 def find_paper(name: str) -> Paper:
     """The paper with this name."""
     if name not in PAPERS:
-        raise UserError(f"there is no paper {name!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
+        raise UserError(f"unknown paper {name!r}; choose from {', '.join(PAPERS)}, or name a Python file")
     return PAPERS[name]
 
 
@@ -165,19 +166,21 @@ def assign_papers(
     Args:
         recipes: the flat recipes of trials by group, as far as they are known.
     """
-    papers = {each.name: str(each.facts["paper"]) for each in trials if each.facts["paper"] in PAPERS}
+    papers = {entry.name: str(entry.facts["paper"]) for entry in trials if entry.facts["paper"] in PAPERS}
     examined: dict[str | None, dict[str, str]] = {}
-    for each in trials:
-        if each.name in papers:
-            examined.setdefault(each.link("subject"), {})[str(each.facts["trial"])] = papers[each.name]
-    for each in trials:
-        kinds, recipe = examined.get(each.link("subject"), {}), (recipes or {}).get(each.group, {})
+    for entry in trials:
+        if entry.name in papers:
+            examined.setdefault(entry.link("subject"), {})[str(entry.facts["trial"])] = papers[entry.name]
+    for entry in trials:
+        kinds, recipe = examined.get(entry.link("subject"), {}), (recipes or {}).get(entry.group, {})
         homes = {paper for trial, paper in kinds.items() if trial not in _SHARED_TRIALS}
-        own, trial = str(each.facts["paper"]), str(each.facts["trial"])
-        candidates = [name for name in PAPERS if name in homes and (name == own or trial in PAPERS[name].shown_trials)]
+        paper_name, trial = str(entry.facts["paper"]), str(entry.facts["trial"])
+        candidates = [
+            name for name in PAPERS if name in homes and (name == paper_name or trial in PAPERS[name].shown_trials)
+        ]
         if candidates:
-            attention = str(each.facts.get("attention") or "")
-            papers[each.name] = max(
+            attention = str(entry.facts.get("attention") or "")
+            papers[entry.name] = max(
                 candidates, key=lambda name: _model_likeness(PAPERS[name], attention, kinds.keys(), recipe)
             )
     return papers

@@ -18,22 +18,20 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.head_mix import StaticAttention
+from heedful.attributions.method import method_name
 from heedful.figures import Axis, Figure, Heatmap, ImageGrid, Lines, Matrix, PatchScores, Pixels, Series
 from heedful.papers import published
-from heedful.papers._chapter import (
-    Cell,
-    Comparison,
+from heedful.papers.chapter import (
     Result,
     SectionExtras,
-    TableView,
     class_names,
     distinguish,
     find_attributions,
     prediction_text,
-    readable_texts,
     rows_by_uid,
     token_heatmap,
 )
+from heedful.papers.example_texts import readable_texts
 from heedful.papers.scaffold import (
     GRADIENT_NORM,
     IMAGE_INTEGRATED_GRADIENTS,
@@ -41,15 +39,16 @@ from heedful.papers.scaffold import (
     INTEGRATED_GRADIENTS,
     N_IMAGES_SHOWN,
     NORMALIZERS,
-    SMAT,
 )
+from heedful.results import Statistic, Verdict, excess_metric
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Artefact, Json
+from heedful.table_view import Cell, Comparison, TableView
 from heedful.training.attribution_tables import true_class_name
-from heedful.trials._trial import Statistic, Verdict, excess_metric, interval_bars
+from heedful.training.student_arms import SMAT
 from heedful.trials.plausibility import POOLING_LABELS, RANK_CLAUSES, RIGHT_AREA, WRONG_AREA
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
-from heedful.types import method_name
+from heedful.trials.trial import interval_bars
 
 STUDY = "study"
 """The name of the results of a study with people."""
@@ -151,70 +150,70 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 
 def _simulability_results(results: Sequence[Result]) -> list[Result]:
     """Simulability trials in the order of the paper's tables."""
-    found = distinguish([each for each in results if each.trial == "simulability"])
-    return sorted(found, key=lambda each: simulability_table_number(each.corpus) or math.inf)
+    distinct = distinguish([each for each in results if each.trial == "simulability"])
+    return sorted(distinct, key=lambda each: simulability_table_number(each.corpus) or math.inf)
 
 
-def _arms(each: Result) -> dict[str, Mapping[str, Json]]:
+def _arms(result: Result) -> dict[str, Mapping[str, Json]]:
     """Facts about the students of each arm: `explanation`, `normalizer` of learned mixes, `sampling`, `share_dev`."""
-    arms = each.entries[0].facts["arms"]
+    arms = result.entries[0].facts["arms"]
     return {arm: facts for arm, facts in arms.items() if isinstance(facts, dict)} if isinstance(arms, dict) else {}
 
 
-def _sizes(each: Result) -> dict[str, int]:
+def _sizes(result: Result) -> dict[str, int]:
     """Training sizes by subset, smallest first."""
-    rows = each.summary[each.summary["metric"] == "size"]
+    rows = result.summary[result.summary["metric"] == "size"]
     return dict(sorted(zip(rows["subset"], rows["value"].astype(int), strict=True), key=lambda item: item[1]))
 
 
-def _arm_label(each: Result, arm: str) -> str:
-    return f"{arm} (control)" if each.value("control", arm) else arm
+def _arm_label(result: Result, arm: str) -> str:
+    return f"{arm} (control)" if result.value("control", arm) else arm
 
 
-def _size_table(each: Result) -> TableView:
+def _size_table(result: Result) -> TableView:
     """Tables 1, 3 and 5: rows are explanations, columns training sizes, with the nearest ones of the paper."""
-    number, sizes = simulability_table_number(each.corpus), _sizes(each)
+    number, sizes = simulability_table_number(result.corpus), _sizes(result)
     columns = [] if number is None else list(dict.fromkeys(nearest_column(number, size) for size in sizes.values()))
     rows: list[tuple[Cell, ...]] = []
-    for arm, facts in _arms(each).items():
+    for arm, facts in _arms(result).items():
         is_published = facts["normalizer"] in (None, NORMALIZERS[0])
         row = PUBLISHED_ROWS.get(str(facts["explanation"]), "") if is_published else ""
         theirs = [_published_cell(number or 0, row, column) for column in columns]
-        rows.append((_arm_label(each, arm), *(_spread_cell(each, arm, subset) for subset in sizes), *theirs))
-    seeds = each.value("seeds") or 0
+        rows.append((_arm_label(result, arm), *(_spread_cell(result, arm, subset) for subset in sizes), *theirs))
+    seeds = result.value("seeds") or 0
     over = f"median [quartiles] over {seeds:.0f} seeds" if seeds > 1 else "one seed"
     title = "Students by explanation" if number is None else f"Table {number}: students by explanation"
     source = "" if number is None else PUBLISHED_MODELS[number]
     header = ("explanation", *sizes, *(f"published for {source}, {column} examples" for column in columns))
-    note = f"{_metric_label(each)}, {over}. {_comparison_note(each, number)}"
-    return TableView(f"{title}, {each.model_label}", header, tuple(rows), note)
+    note = f"{_metric_label(result)}, {over}. {_comparison_note(result, number)}"
+    return TableView(f"{title}, {result.model_label}", header, tuple(rows), note)
 
 
-def _metric_label(each: Result) -> str:
-    return "Correlation with the teacher" if each.value("pearson") else "Percentage of the teacher's predictions"
+def _metric_label(result: Result) -> str:
+    return "Correlation with the teacher" if result.value("pearson") else "Percentage of the teacher's predictions"
 
 
-def _comparison_note(each: Result, number: int | None) -> str:
+def _comparison_note(result: Result, number: int | None) -> str:
     """What limits the comparison with the published numbers."""
     if number is None:
         return "The paper has no such task."
-    is_same = PUBLISHED_CORPORA.get(each.corpus) == number
+    is_same = PUBLISHED_CORPORA.get(result.corpus) == number
     data = "the same corpus" if is_same else "other data, so that only the order of the rows can be compared"
-    facts = next(iter(_arms(each).values()))
+    facts = next(iter(_arms(result).values()))
     examples = "each seed learns from others" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
     stopping = "the same" if facts["share_dev"] else "others"
     note = (
-        f"Published: {PUBLISHED_MODELS[number]}, five seeds; ours: {each.corpus} with {each.encoder}, {data}. In the "
-        "paper all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; here "
-        f"{examples}, and early stopping uses {stopping}. {DOUBT_MARK} Doubtful, see below."
+        f"Published: {PUBLISHED_MODELS[number]}, five seeds; ours: {result.corpus} with {result.encoder}, {data}. "
+        "In the paper all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; "
+        f"here {examples}, and early stopping uses {stopping}. {DOUBT_MARK} Doubtful, see below."
     )
-    return f"{note} A quick version, not comparable with the paper." if each.quick else note
+    return f"{note} A quick version, not comparable with the paper." if result.quick else note
 
 
-def _spread_cell(each: Result, arm: str, subset: str) -> str:
-    numbers = [each.value(metric, arm, subset) for metric in ("median", "q25", "q75")]
-    has_quartiles = each.value("seeds") != 1 and None not in numbers[1:]
-    return _format(numbers if has_quartiles else numbers[:1], is_correlation=bool(each.value("pearson")))
+def _spread_cell(result: Result, arm: str, subset: str) -> str:
+    numbers = [result.value(metric, arm, subset) for metric in ("median", "q25", "q75")]
+    has_quartiles = result.value("seeds") != 1 and None not in numbers[1:]
+    return _format(numbers if has_quartiles else numbers[:1], is_correlation=bool(result.value("pearson")))
 
 
 def _published_cell(number: int, row: str, column: str) -> str:
@@ -236,51 +235,51 @@ def _format(numbers: Sequence[float | None], *, is_correlation: bool, sign: str 
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _verdict_table(each: Result) -> TableView:
+def _verdict_table(result: Result) -> TableView:
     """For each explanation and size: the mean, its gains, and the verdict by our rule and by the paper's."""
-    is_correlation, has_control = bool(each.value("pearson")), bool(each.methods("over_control"))
+    is_correlation, has_control = bool(result.value("pearson")), bool(result.methods("over_control"))
     verdicts = {
         (finding.method, finding.evidence[0].subset): _VERDICTS[finding.verdict]
-        for finding in Simulability.findings(each.summary)
+        for finding in Simulability.findings(result.summary)
         if finding.evidence
     }
 
     def interval(metric: str, arm: str, subset: str, sign: str = "+") -> str:
-        row = each.statistic(metric, arm, subset) or Statistic(metric)
+        row = result.statistic(metric, arm, subset) or Statistic(metric)
         numbers = (row.value,) if math.isnan(row.low) else (row.value, row.low, row.high)
         text = _format(numbers, is_correlation=is_correlation, sign=sign)
         return f"{text} (no interval)" if math.isnan(row.low) else text
 
     rows: list[tuple[Cell, ...]] = []
-    for subset, size in _sizes(each).items():
-        for arm in _arms(each):
+    for subset, size in _sizes(result).items():
+        for arm in _arms(result):
             is_baseline = arm == NO_EXPLANATION
             gains = ["–" if is_baseline else interval("difference", arm, subset)]
             if has_control:
-                gains.append("–" if each.value("control", arm) else interval("over_control", arm, subset))
-            helps, harms = (each.value(metric, arm, subset) for metric in ("paper_helps", "paper_harms"))
+                gains.append("–" if result.value("control", arm) else interval("over_control", arm, subset))
+            helps, harms = (result.value(metric, arm, subset) for metric in ("paper_helps", "paper_harms"))
             paper = "–" if is_baseline or helps is None else "better" if helps else "worse" if harms else "no"
             ours = "–" if is_baseline else verdicts.get((arm, subset), "undecided")
-            rows.append((_arm_label(each, arm), size, interval("mean", arm, subset, sign=""), *gains, ours, paper))
-    margin = _format([each.value("margin")], is_correlation=is_correlation)
+            rows.append((_arm_label(result, arm), size, interval("mean", arm, subset, sign=""), *gains, ours, paper))
+    margin = _format([result.value("margin")], is_correlation=is_correlation)
     columns = ["explanation", "examples", "mean [95 % interval]", "gain over no explanation"]
     columns += [*(["gain over random"] if has_control else []), "verdict", "quartiles apart (the paper's rule)"]
     note = (
-        f"{_metric_label(each)}. Intervals resample seeds and examples, for gains within seeds. Helps: the interval of "
-        f"the gain is above 0; does not help: it is below the smallest gain that matters ({margin}); otherwise "
-        "undecided. The paper's rule is for five seeds; with fewer there is a dash. An explanation that helps a "
-        "student need not be faithful: it may give the answer away, and one that is no better than random scores "
-        "taught nothing of its own."
+        f"{_metric_label(result)}. Intervals resample seeds and examples, for gains within seeds. Helps: the "
+        "interval of the gain is above 0; does not help: it is below the smallest gain that matters "
+        f"({margin}); otherwise undecided. The paper's rule is for five seeds; with fewer there is a dash. "
+        "An explanation that helps a student need not be faithful: it may give the answer away, and one that "
+        "is not better than random scores taught nothing of its own."
     )
-    return TableView(f"Do explanations help? {each.model_label}", tuple(columns), tuple(rows), note)
+    return TableView(f"Do explanations help? {result.model_label}", tuple(columns), tuple(rows), note)
 
 
-def _normalizer_table(each: Result) -> TableView:
+def _normalizer_table(result: Result) -> TableView:
     """Table 7: SMaT by the normalizer of head coefficients, at the largest training size."""
-    learned = {facts["normalizer"]: arm for arm, facts in _arms(each).items() if facts["explanation"] == SMAT}
-    subset = list(_sizes(each))[-1]
+    learned = {facts["normalizer"]: arm for arm, facts in _arms(result).items() if facts["explanation"] == SMAT}
+    subset = list(_sizes(result))[-1]
     rows = tuple(
-        (theirs, _spread_cell(each, learned[ours], subset), _published_cell(7, _SMAT_ROW, theirs))
+        (theirs, _spread_cell(result, learned[ours], subset), _published_cell(7, _SMAT_ROW, theirs))
         for ours, theirs in PUBLISHED_NORMALIZERS.items()
         if ours in learned
     )
@@ -289,37 +288,37 @@ def _normalizer_table(each: Result) -> TableView:
         "the same under every normalizer, and the published differences must come from the student's own mix, for "
         "which we always use sparsemax."
     )
-    caption = f"Table 7: normalizers of head coefficients, {each.model_label}, {subset}"
+    caption = f"Table 7: normalizers of head coefficients, {result.model_label}, {subset}"
     columns = ("normalizer of the teacher's heads", "SMaT, ours", "SMaT, published")
     return TableView(caption, columns, rows if len(rows) > 1 else (), note)
 
 
-def _plausibility_table_number(each: Result) -> int:
+def _plausibility_table_number(result: Result) -> int:
     """The paper's table of plausibility with this corpus and these settings; 0 if there is none."""
-    is_same = all(_plausibility_setting(each, name) == value for name, value in _PAPER_SETTINGS.items())
-    return _plausibility_corpora_table(each) if is_same else 0
+    is_same = all(_plausibility_setting(result, name) == value for name, value in _PAPER_SETTINGS.items())
+    return _plausibility_corpora_table(result) if is_same else 0
 
 
-def _plausibility_setting(each: Result, name: str) -> str:
-    return str(each.settings.get(name, _PAPER_SETTINGS[name]))
+def _plausibility_setting(result: Result, name: str) -> str:
+    return str(result.settings.get(name, _PAPER_SETTINGS[name]))
 
 
-def _plausibility_corpora_table(each: Result) -> int:
+def _plausibility_corpora_table(result: Result) -> int:
     """The paper's table of plausibility with this corpus; 0 if there is none."""
-    return 2 if each.corpus == "eraser-movies" else 6 if each.corpus.startswith("mlqe") else 0
+    return 2 if result.corpus == "eraser-movies" else 6 if result.corpus.startswith("mlqe") else 0
 
 
-def _published_row(each: Result, method: str) -> str:
+def _published_row(result: Result, method: str) -> str:
     """The paper's row of a method of a plausibility trial; empty if there is none."""
-    learned = each.entries[0].facts.get("learned_explainers")
+    learned = result.entries[0].facts.get("learned_explainers")
     explanation = learned.get(method, method) if isinstance(learned, dict) else method
     return PUBLISHED_ROWS.get(str(explanation), "")
 
 
-def _plausibility_table(each: Result) -> TableView:
+def _plausibility_table(result: Result) -> TableView:
     """Tables 2 and 6: AUC of each method, in each part of the texts, and apart where texts are predicted right."""
-    parts, number = each.subsets("judged") or [""], _plausibility_table_number(each)
-    divided = [area for area in (RIGHT_AREA, WRONG_AREA) if each.methods(area)]
+    parts, number = result.subsets("judged") or [""], _plausibility_table_number(result)
+    divided = [area for area in (RIGHT_AREA, WRONG_AREA) if result.methods(area)]
     columns = ["method"]
     for part in parts:
         within = f", {part}" if part else ""
@@ -328,38 +327,38 @@ def _plausibility_table(each: Result) -> TableView:
             texts = f"{area.removeprefix('auc_')} predictions{within}"
             columns += [f"AUC, {texts}", f"against random, {texts}"]
     rows: list[tuple[Cell, ...]] = []
-    for method in each.methods("auc"):
-        row = _published_row(each, method)
+    for method in result.methods("auc"):
+        row = _published_row(result, method)
         cells: list[Cell] = []
         for part in parts:
-            auc = each.statistic("auc", method, part) or Statistic("auc")
-            excess = each.statistic(excess_metric("auc"), method, part) or Statistic("auc")
-            is_comparable = number and not each.quick
-            theirs = published.published_plausibility(each.corpus, part).get(row) if is_comparable else None
+            auc = result.statistic("auc", method, part) or Statistic("auc")
+            excess = result.statistic(excess_metric("auc"), method, part) or Statistic("auc")
+            is_comparable = number and not result.quick
+            theirs = published.published_plausibility(result.corpus, part).get(row) if is_comparable else None
             interval = "no interval" if math.isnan(auc.low) else f"{auc.low:.3f} to {auc.high:.3f}"
             doubt = "" if theirs is None else find_doubt(number, row)
-            comparison = Comparison(each.value("auc", method, part), theirs, doubt=doubt)
-            cells += [comparison, interval, _against_random(each, method, excess)]
+            comparison = Comparison(result.value("auc", method, part), theirs, doubt=doubt)
+            cells += [comparison, interval, _against_random(result, method, excess)]
             for area in divided:
-                apart = each.statistic(excess_metric(area), method, part) or Statistic(area)
-                cells += [each.value(area, method, part), _against_random(each, method, apart)]
+                apart = result.statistic(excess_metric(area), method, part) or Statistic(area)
+                cells += [result.value(area, method, part), _against_random(result, method, apart)]
         rows.append((ROW_LABELS.get(row, method), *cells))
-    rank, pooling = _plausibility_setting(each, "rank"), POOLING_LABELS[_plausibility_setting(each, "pooling")]
+    rank, pooling = _plausibility_setting(result, "rank"), POOLING_LABELS[_plausibility_setting(result, "pooling")]
     title = f"Table {number}: agreement with rationales" if number else "Agreement with rationales"
-    target = ", scores for the true class" if _plausibility_setting(each, "target") == "label" else ""
-    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {pooling} of a word's tokens{target}, {each.model_label}"
-    return TableView(caption, tuple(columns), tuple(rows), _plausibility_note(each, number, rank))
+    target = ", scores for the true class" if _plausibility_setting(result, "target") == "label" else ""
+    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {pooling} of a word's tokens{target}, {result.model_label}"
+    return TableView(caption, tuple(columns), tuple(rows), _plausibility_note(result, number, rank))
 
 
-def _against_random(each: Result, method: str, excess: Statistic) -> str:
-    if each.value("control", method):
+def _against_random(result: Result, method: str, excess: Statistic) -> str:
+    if result.value("control", method):
         return "–"
     if math.isnan(excess.low):
         return "undecided"
     return "above" if excess.low > 0 else "below" if excess.high < 0 else "no different"
 
 
-def _plausibility_note(each: Result, number: int, rank: str) -> str:
+def _plausibility_note(result: Result, number: int, rank: str) -> str:
     comparison = {
         2: "Published: ELECTRA-small trained on IMDB, reviews of all splits, cut after 256 tokens.",
         6: "Published: XLM-R trained on six language pairs; sentences of the dev split. People marked errors in a "
@@ -367,20 +366,20 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
         "below random here, where words are ranked by score as in the paper. Another table ranks them by size; "
         "attention has no sign.",
     }.get(number, "The paper has no such corpus.")
-    if not number and _plausibility_corpora_table(each):
+    if not number and _plausibility_corpora_table(result):
         comparison = "The paper ranks words by score, sums those of their tokens, and explains the predicted class."
-    pooling = _plausibility_setting(each, "pooling")
+    pooling = _plausibility_setting(result, "pooling")
     # Random scores are uniform, so that the mean of several has the same chance against a single one.
     chance = (
         "Random scores reach .5 on average. "
         if pooling == "mean"
         else "Where marked words have more tokens than others, even random scores are above .5. "
     )
-    oracles = "Oracles were chosen on the rationales of the same texts. " if each.methods("oracle") else ""
+    oracles = "Oracles were chosen on the rationales of the same texts. " if result.methods("oracle") else ""
     apart = (
         "Scores explain the predicted class and people marked evidence for the true one: only texts that are predicted "
         "right tell whether an explanation is plausible. "
-        if each.methods(RIGHT_AREA) and _plausibility_setting(each, "target") == "predicted"
+        if result.methods(RIGHT_AREA) and _plausibility_setting(result, "target") == "predicted"
         else ""
     )
     return (
@@ -390,26 +389,26 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
     )
 
 
-def _study_table(each: Result) -> TableView:
+def _study_table(result: Result) -> TableView:
     """Table 4: the ratings by people, with those of the paper for methods that it has."""
     theirs = published.published_json("scaffold_table4")["values"]
-    pairs = [(method, _study_row(method)) for method in each.methods("trueskill")]
+    pairs = [(method, _study_row(method)) for method in result.methods("trueskill")]
     pairs += [("", row) for row in theirs if row not in dict(pairs).values()]
     rows: list[tuple[Cell, ...]] = []
     for method, row in pairs:
         cells = theirs.get(row, {})
-        rating, sigma, place = (
-            each.statistic(metric, method) or Statistic(metric)
+        rating, sigma, rank = (
+            result.statistic(metric, method) or Statistic(metric)
             for metric in ("trueskill", "trueskill_sigma", "trueskill_rank")
         )
         numbers = (Comparison(_or_none(one.value), cells.get(key)) for one, key in ((rating, "mu"), (sigma, "sigma")))
-        rows.append((method or row, *numbers, _rank_range(place), str(cells.get("rank", "")).replace("-", " to ")))
+        rows.append((method or row, *numbers, _rank_range(rank), str(cells.get("rank", "")).replace("-", " to ")))
     columns = ("method", "TrueSkill mu", "sigma", "rank", "published rank")
     note = (
         "Published: four methods on about 100 images of CIFAR-100 with a ViT, ranked by three people. Ratings depend "
         "on the methods that are compared: those of two studies are comparable only if their methods are the same."
     )
-    return TableView(f"Table 4: what people prefer, {each.corpus}", columns, tuple(rows), note)
+    return TableView(f"Table 4: what people prefer, {result.corpus}", columns, tuple(rows), note)
 
 
 def _study_row(method: str) -> str:
@@ -421,10 +420,10 @@ def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _rank_range(place: Statistic) -> str:
-    if math.isnan(place.value):
+def _rank_range(rank: Statistic) -> str:
+    if math.isnan(rank.value):
         return ""
-    return f"{place.low:.0f}" if place.low == place.high else f"{place.low:.0f} to {place.high:.0f}"
+    return f"{rank.low:.0f}" if rank.low == rank.high else f"{rank.low:.0f} to {rank.high:.0f}"
 
 
 def _doubt_table(taught: Sequence[Result], rated: Sequence[Result], studies: Sequence[Result]) -> TableView:
@@ -447,14 +446,14 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     taught = _simulability_results(results)
     if len(taught) < 2:
         return ()
-    arms = [arm for arm in _arms(taught[0]) if arm != NO_EXPLANATION and all(arm in _arms(each) for each in taught)]
+    arms = [arm for arm in _arms(taught[0]) if arm != NO_EXPLANATION and all(arm in _arms(result) for result in taught)]
     if not arms:
         return ()
     rows = {}
-    for each in taught:
-        subset = list(_sizes(each))[-1]
-        gains = [each.statistic("difference", arm, subset) or Statistic("difference") for arm in arms]
-        rows[f"{each.label}, {subset}"] = gains
+    for result in taught:
+        subset = list(_sizes(result))[-1]
+        gains = [result.statistic("difference", arm, subset) or Statistic("difference") for arm in arms]
+        rows[f"{result.label}, {subset}"] = gains
     axis = Axis("gain over no explanation, with 95 % interval")
     return (interval_bars("What explanations are worth to a student", axis, arms, rows),)
 
@@ -513,8 +512,8 @@ def _students_of_largest_size(trial: IndexEntry, entries: Sequence[IndexEntry]) 
 
 def _by_arm(students: Iterable[_StudentResult]) -> dict[str, list[_StudentResult]]:
     arms: dict[str, list[_StudentResult]] = {}
-    for each in students:
-        arms.setdefault(each.arm, []).append(each)
+    for student in students:
+        arms.setdefault(student.arm, []).append(student)
     return arms
 
 
@@ -565,7 +564,7 @@ def _image_grids(
     subject: str | None, smat: Sequence[_StudentResult], entries: Sequence[IndexEntry]
 ) -> tuple[ImageGrid, ...]:
     """Figures 4, 7 and 8 if images of the model's corpus are stored."""
-    samples = [each for each in entries if each.kind == "images" and each.link("subject") == subject]
+    samples = [result for result in entries if result.kind == "images" and result.link("subject") == subject]
     sample = samples[0].load() if samples else Artefact()
     if not len(sample.table):
         return ()
@@ -578,9 +577,9 @@ def _image_grids(
             maps[ROW_LABELS[PUBLISHED_ROWS[method_name(method)]]] = [_scored(stored[uid]) for uid in uids]
     heads = sample.tensors["heads"].double()
     mixes = {"attention, all layers": heads.mean((1, 2)), "attention, last layer": heads[:, -1].mean(1)}
-    for each in smat:
-        if each.coefficients.numel() == heads.shape[1] * heads.shape[2]:
-            mixes[each.arm] = (heads * each.coefficients.reshape(1, *heads.shape[1:3], 1)).sum((1, 2))
+    for result in smat:
+        if result.coefficients.numel() == heads.shape[1] * heads.shape[2]:
+            mixes[result.arm] = (heads * result.coefficients.reshape(1, *heads.shape[1:3], 1)).sum((1, 2))
     maps |= {name: _centered(mix) for name, mix in mixes.items()}
     tiles: list[tuple[Pixels | PatchScores, ...]] = [
         (_pixels(sample.tensors["images"][place]), *(_patches(scores[place], sample) for scores in maps.values()))
@@ -635,17 +634,17 @@ def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatm
     trial = result.entries[0]
     table = trial.load().table
     methods = {_published_row(result, method): method for method in result.methods("auc")}
-    found: dict[str, dict[str, pd.Series]] = {}
+    tables_by_text: dict[str, dict[str, pd.Series]] = {}
     for choices in (
         (_IG_ROW, "Gradient x Input", _NORM_ROW),
         ("Attention (all layers)", "Attention (last layer)"),
         (_SMAT_ROW,),
     ):
         stored = [(methods[row], _stored_scores(trial, methods[row], entries)) for row in choices if row in methods]
-        found |= {method: rows_by_uid(scores) for method, scores in stored[:1] if scores is not None}
-    if not found or table.empty:
+        tables_by_text |= {method: rows_by_uid(scores) for method, scores in stored[:1] if scores is not None}
+    if not tables_by_text or table.empty:
         return ()
-    last, texts = list(found)[-1], next(iter(found.values()))
+    last, texts = list(tables_by_text)[-1], next(iter(tables_by_text.values()))
     judged = table[(table["method"] == last) & (table["status"] == "judged") & table["uid"].isin(list(texts))]
     areas = judged.groupby("uid", sort=True)["auc"].mean().dropna().reset_index()
     lengths = areas["uid"].map({uid: sum(text["scored"]) for uid, text in texts.items()})
@@ -660,11 +659,11 @@ def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatm
     labels = {method: ROW_LABELS.get(row, method) + target for row, method in methods.items()}
     heatmaps = []
     for title, uid in ((title, uid) for title, uids in chosen.items() for uid in uids):
-        scores = dict(_shown_scores(labels.get(method, method), rows[uid]) for method, rows in found.items())
-        own = table[(table["uid"] == uid) & (table["status"] == "judged")].drop_duplicates(["method", "part"])
+        scores = dict(_shown_scores(labels.get(method, method), rows[uid]) for method, rows in tables_by_text.items())
+        text_rows = table[(table["uid"] == uid) & (table["status"] == "judged")].drop_duplicates(["method", "part"])
         aucs = [
             " ".join(filter(None, (labels.get(row["method"], row["method"]), row["part"], f"{row['auc']:.2f}")))
-            for _, row in own[own["kind"].isin(["method", "control"])].iterrows()
+            for _, row in text_rows[text_rows["kind"].isin(["method", "control"])].iterrows()
         ]
         caption = f"predicted {prediction_text(texts[uid], classes)}; AUC with the rationale: {', '.join(aucs)}"
         heatmaps.append(token_heatmap(title, texts[uid], scores, caption))

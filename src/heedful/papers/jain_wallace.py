@@ -19,40 +19,31 @@ from heedful.figures import Axis, Bars, Figure
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
-from heedful.papers._chapter import (
-    Cell,
-    Comparison,
-    Result,
-    SectionExtras,
-    TableView,
-    beside_published,
-    distinguish,
-    sort_by_corpus,
-    subtract,
-)
-from heedful.papers._options import EmbeddingOptions, resolve_names
+from heedful.papers.chapter import Result, SectionExtras, beside_published, distinguish, sort_by_corpus, subtract
+from heedful.papers.paper_options import EmbeddingOptions, resolve_names
+from heedful.results import value_of
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
+from heedful.table_view import Cell, Comparison, TableView
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import value_of
 from heedful.trials.adversarial_attention import AdversarialAttention, Solver
 from heedful.trials.agreement import Agreement
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.types import Corpus
 
-TEXT_CORPORA = ("sst", "imdb", "adr", "20news", "agnews", "diabetes", "anemia")
+_TEXT_CORPORA = ("sst", "imdb", "adr", "20news", "agnews", "diabetes", "anemia")
 QUESTION_CORPORA = ("babi-1", "babi-2", "babi-3", "cnn", "snli")
 """Corpora with a second text: a question, or SNLI's hypothesis."""
 LEFT_OUT = "leave-one-out(distribution)"
 EPSILONS = (0.05, 0.01)
 """The text says .01; the code that drew figures 4 and 5 has .05."""
 SOLVERS: tuple[Solver, ...] = ("exact", "search")
-QUICK_EPOCHS = 3
+_QUICK_EPOCHS = 3
 QUICK_LIMIT = 200
 
 
@@ -64,7 +55,7 @@ class JainWallaceOptions(EmbeddingOptions):
         error: standard error of the median change of a text, in place of 100 permutations.
     """
 
-    known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in TEXT_CORPORA + QUESTION_CORPORA}
+    known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in _TEXT_CORPORA + QUESTION_CORPORA}
 
     encoders: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
@@ -115,7 +106,7 @@ def jain_wallace_model(corpus: Corpus, encoder: str, attention: str, options: Ja
             catalogue.ATTENTIONS[attention](),
             input_format=QuestionAnswering() if has_question else SingleInput(),
         ),
-        training=replace(training, epochs=min(training.epochs, QUICK_EPOCHS)) if options.quick else training,
+        training=replace(training, epochs=min(training.epochs, _QUICK_EPOCHS)) if options.quick else training,
         objective=Supervised(balance_classes=not has_question),
         embeddings=RandomEmbeddings(corpus.embedding_dim, std=1.0) if random_babi else options.word_embeddings(corpus),
     )
@@ -183,9 +174,9 @@ def _select(results: Sequence[Result], trial: str, encoder: str) -> list[Result]
 
 def _table_1(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    for each in _select(results, "performance", "bilstm"):
-        theirs, statistics = each.published_sizes("jain-wallace"), each.corpus_statistics
-        metric = "accuracy" if each.value("f1") is None else "f1"
+    for result in _select(results, "performance", "bilstm"):
+        theirs, statistics = result.published_sizes("jain-wallace"), result.corpus_statistics
+        metric = "accuracy" if result.value("f1") is None else "f1"
         ours = {
             "vocabulary": statistics.vocabulary,
             "mean_length": statistics.mean_length,
@@ -193,8 +184,8 @@ def _table_1(results: Sequence[Result]) -> TableView:
             "test": statistics.total("test"),
         }
         sizes = [Comparison(number, theirs.get((metric, "", ""))) for metric, number in ours.items()]
-        score = each.compare(metric, tolerance=SCORE_TOLERANCE)
-        rows.append((each.label, *sizes, score, theirs.get(("score", "", ""), "")))
+        score = result.compare(metric, tolerance=SCORE_TOLERANCE)
+        rows.append((result.label, *sizes, score, theirs.get(("score", "", ""), "")))
     columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy", "printed")
     note = (
         "The paper counts the words of all splits and, for some corpora, the corpus before filtering; our numbers are "
@@ -208,14 +199,14 @@ def _table_1(results: Sequence[Result]) -> TableView:
 def _table_2(results: Sequence[Result]) -> TableView:
     """Every cell of the paper's table 2 that we have, one per row."""
     rows: list[tuple[Cell, ...]] = []
-    for each in (*_select(results, "agreement", "bilstm"), *_select(results, "agreement", "average")):
-        for (metric, pair, subset), theirs in each.find_published("agreement-table-2")[1].items():
+    for result in (*_select(results, "agreement", "bilstm"), *_select(results, "agreement", "average")):
+        for (metric, pair, subset), theirs in result.find_published("agreement-table-2")[1].items():
             # A tolerance for means says nothing about standard deviations, which are as small as it.
             tolerance = {"mean": TAU_TOLERANCE, "significant": SHARE_TOLERANCE}.get(metric)
-            number = Comparison(each.value(metric, pair, subset), theirs, each.tolerance(tolerance))
+            number = Comparison(result.value(metric, pair, subset), theirs, result.tolerance(tolerance))
             method, group = pair.removeprefix("attention~"), subset.removeprefix("class ") or "Overall"
-            encoder = "BiLSTM" if each.encoder == "bilstm" else each.encoder
-            rows.append((f"{each.label}: {method}, {encoder}, {metric}", group, number))
+            encoder = "BiLSTM" if result.encoder == "bilstm" else result.encoder
+            rows.append((f"{result.label}: {method}, {encoder}, {metric}", group, number))
     note = (
         f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means) or "
         f"{SHARE_TOLERANCE} (shares of significant taus) of the published number. Standard deviations are not judged."
@@ -228,19 +219,19 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     comparable = [each for each in results if not each.quick]
     bilstm = {each.label: each for each in _select(comparable, "agreement", "bilstm")}
     average = {each.label: each for each in _select(comparable, "agreement", "average")}
-    found: list[Bars] = []
+    charts: list[Bars] = []
     for title, method in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", LEFT_OUT),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
         pair = f"gradient~{LEFT_OUT} over attention~{method}"
-        found += _difference_bars(title, {label: each.compare("excess", pair) for label, each in bilstm.items()})
+        charts += _difference_bars(title, {label: each.compare("excess", pair) for label, each in bilstm.items()})
     differences = {}
     for label in (label for label in bilstm if label in average):
         one, other = (each[label].compare("mean", f"attention~{LEFT_OUT}") for each in (average, bilstm))
         differences[label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
     title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
-    return (*found, *_difference_bars(title, differences))
+    return (*charts, *_difference_bars(title, differences))
 
 
 def _difference_bars(title: str, numbers: Mapping[str, Comparison]) -> tuple[Bars, ...]:
@@ -257,12 +248,12 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
         return SectionExtras()
     subject = result.entries[0].link("subject")
     rows: list[tuple[Cell, ...]] = []
-    for each in entries:
-        if each.kind != "trial" or (trial := each.facts.get("trial")) not in ("adversarial-tradeoff", "attefa"):
+    for entry in entries:
+        if entry.kind != "trial" or (trial := entry.facts.get("trial")) not in ("adversarial-tradeoff", "attefa"):
             continue
-        if each.link("subject") != subject:
+        if entry.link("subject") != subject:
             continue
-        summary = each.load().summary
+        summary = entry.load().summary
         methods = summary.loc[summary["metric"] == "lambda", "method"] if trial == "adversarial-tradeoff" else [""]
         for method in methods:
             name = f"trained adversary, {method}" if method else "trained adversaries of AtteFa, mean"

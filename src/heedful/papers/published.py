@@ -18,7 +18,7 @@ from typing import NamedTuple
 from heedful.store.recipe import Json
 from heedful.training.trainer import TRAINING_LOSS
 
-Key = tuple[str, str, str]
+NumberKey = tuple[str, str, str]
 """Metric, method and subset of a number, as in a summary."""
 _PROVENANCE = {
     "jain-wallace": "Published numbers are one run of the authors' code, which set no seed.",
@@ -57,17 +57,17 @@ def _read(name: str) -> str:
 
 
 @cache
-def _numbers() -> Mapping[tuple[str, ...], Mapping[Key, float]]:
+def _numbers() -> Mapping[tuple[str, ...], Mapping[NumberKey, float]]:
     """Numbers by paper, trial, corpus, encoder and attention."""
-    found: dict[tuple[str, ...], dict[Key, float]] = {}
+    numbers: dict[tuple[str, ...], dict[NumberKey, float]] = {}
     for *about, metric, method, subset, value in list(csv.reader(_read("numbers.csv").splitlines()))[1:]:
-        found.setdefault(tuple(about), {})[metric, method, subset] = json.loads(value)
-    return found
+        numbers.setdefault(tuple(about), {})[metric, method, subset] = json.loads(value)
+    return numbers
 
 
 def find_published(
     trial: str, about: Mapping[str, str], paper: str, recipe: Mapping[str, Json] | None = None
-) -> tuple[str, Mapping[Key, float]]:
+) -> tuple[str, Mapping[NumberKey, float]]:
     """What a paper published about a trial, and how it was made in a sentence; empty where there is nothing.
 
     Args:
@@ -88,7 +88,7 @@ def find_published(
 
 def protocol_differences(trial: str, paper: str, recipe: Mapping[str, Json]) -> list[str]:
     """The published settings that a flat recipe does not have, for instance "epsilon 0.05"; empty if it has all."""
-    found: list[str] = []
+    differences: list[str] = []
     for name in dict.fromkeys(("", trial)):
         alternatives = _PROTOCOLS.get((paper, name), ())
         differing = [
@@ -96,8 +96,8 @@ def protocol_differences(trial: str, paper: str, recipe: Mapping[str, Json]) -> 
             for settings in alternatives
         ]
         if differing and all(differing):
-            found += [setting_label(path, value) for path, value in differing[0].items()]
-    return found
+            differences += [setting_label(path, value) for path, value in differing[0].items()]
+    return differences
 
 
 def has_protocol(paper: str) -> bool:
@@ -121,7 +121,7 @@ def setting_label(path: str, value: Json) -> str:
     return f"{name.replace('_', ' ')} {shown}"
 
 
-def published_sizes(paper: str, corpus: str) -> Mapping[Key, float]:
+def published_sizes(paper: str, corpus: str) -> Mapping[NumberKey, float]:
     """Sizes of a corpus; AtteFa has one row for all synthetic corpora."""
     return _numbers().get((paper, "corpus", "mock-*" if corpus.startswith("mock-") else corpus, "", ""), {})
 

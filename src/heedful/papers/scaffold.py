@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,20 +24,29 @@ from heedful.attributions.head_mix import MixNormalizer, StaticAttention
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.layer_mix import LayerMix
 from heedful.data.splitting import SubsampledCorpus
+from heedful.data.subwords import Subwords
 from heedful.data.text_corpora import MLQE, SMAT_LANGUAGE_PAIRS, SST, MissingLeavesError
-from heedful.data.tokenization import Subwords
-from heedful.models.model_files import read_config
-from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
+from heedful.models.small_transformers import ScalarMix, SmallViT
 from heedful.models.transformer import Transformer
-from heedful.papers._options import PaperOptions, extend_seeds
 from heedful.papers.disagreement import checkpoint_folder
+from heedful.papers.paper_options import PaperOptions, extend_seeds
 from heedful.store.recipe import Recipe
 from heedful.tasks import Regression
 from heedful.training.attribution_tables import AttributionTable, ImageSample
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
 from heedful.training.smat import LearnedAttributionTable, SMaT
-from heedful.training.student import STUDENT_TRAINING, Student, StudentRecipe
+from heedful.training.student import StudentRecipe
+from heedful.training.student_arms import (
+    QUICK_EPOCHS,
+    QUICK_SIZES,
+    SMAT,
+    STUDENT_LAYERS,
+    TEXT_TRAINING,
+    ExplanationArm,
+    StudentSetting,
+    shortened_student,
+)
 from heedful.training.teacher import (
     AttentionExplanation,
     HeadMaps,
@@ -49,16 +57,15 @@ from heedful.training.teacher import (
     RidgeExplanation,
     Sampling,
     StudentData,
-    TeacherExplanation,
 )
 from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
-from heedful.types import Architecture, Corpus, Method, UserError, check_choice
+from heedful.types import Corpus, Method, check_choice
 
-TEXT_CORPORA = ("sst", "imdb-raw", "imdb")
+_TEXT_CORPORA = ("sst", "imdb-raw", "imdb")
 IMAGE_CORPORA = ("cifar10", "cifar100", "fashion-mnist", "digits")
 LANGUAGE_PAIRS: Mapping[str, Corpus] = {
     corpus.name: corpus for corpus in (MLQE((pair,)) for pair in SMAT_LANGUAGE_PAIRS)
@@ -67,16 +74,12 @@ LANGUAGE_PAIRS: Mapping[str, Corpus] = {
 QUALITY_CORPORA = ("mlqe", *LANGUAGE_PAIRS)
 MAX_TOKENS = 256
 """Tokens after which texts are cut, as in the paper."""
-STUDENT_LAYERS = 3
-"""Layers of a student whose teacher is pretrained."""
 TEXT_SIZES = (500, 1000, 2000)
 """Training sizes of students that read texts."""
-QUICK_SIZES = (150,)
 QUICK_SPLIT_SIZES = (1200, 200, 400)
-QUICK_EPOCHS = 12
 
 _SIZES_AND_EPOCHS: Mapping[str, tuple[tuple[int, ...], int]] = {
-    **dict.fromkeys(TEXT_CORPORA, (TEXT_SIZES, 1)),
+    **dict.fromkeys(_TEXT_CORPORA, (TEXT_SIZES, 1)),
     **dict.fromkeys(IMAGE_CORPORA, ((2250, 4500, 9000), 20)),
     **dict.fromkeys(QUALITY_CORPORA, ((2100, 4200), 2)),
     "mlqe": ((2100, 4200, 8400), 2),
@@ -92,37 +95,13 @@ _VISION_TRANSFORMERS: Mapping[str, SmallViT] = {
 }
 QUICK_VISION_EPOCHS = 25
 """Epochs of a quick vision transformer, teacher or student, which is trained from scratch."""
-TEXT_TRAINING = replace(
-    STUDENT_TRAINING, optimizer=Adam(lr=1e-4, weight_decay=0.0, amsgrad=False, no_decay=()), epochs=50
-)
-"""Students that read texts. With the paper's SGD at 5e-3 a student of MiniLM reached .57 after eight epochs on SST; at
-0.1 it jumped between .81 and .48; Adam reached .84 in five."""
-PILOT_LR = 0.1
-"""Learning rate of the pilot step, which is SGD: Adam's learning rate would make the hypergradients too small."""
 QUALITY_TRAINING = replace(TEXT_TRAINING, batch_size=16, patience=6)
 """Students of quality estimation: batch size and patience are those of the paper's code."""
 IMAGE_TRAINING = replace(QUALITY_TRAINING, optimizer=Adam(lr=1e-3, weight_decay=0.0, amsgrad=False, no_decay=()))
 """Students that see images are trained from scratch, where the paper's SGD at 5e-3 makes no progress."""
 
 
-@dataclass(frozen=True)
-class ScaffoldSetting:
-    """A teacher and what its students have in common.
-
-    Args:
-        explainer_lr: learning rate of phi. The paper's 5e-4 (2e-4 for quality) is for hundreds of epochs; here there
-            are few.
-    """
-
-    teacher: ModelRecipe
-    student_architecture: Architecture
-    student_data: StudentData
-    student_sizes: tuple[int, ...]
-    training: Training = TEXT_TRAINING
-    explainer_lr: float = 2e-3
-
-
-def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOptions) -> ScaffoldSetting:
+def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOptions) -> StudentSetting:
     """Teacher, students and training sizes of a corpus.
 
     Args:
@@ -161,30 +140,13 @@ def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOption
         share_dev=not options.divide_dev,
         eval_limit=options.limit,
     )
-    return ScaffoldSetting(teacher, student, data, options.sizes_for(corpus), training, 1e-3 if is_quality else 2e-3)
-
-
-def shortened_student(source: str, layers: int) -> ScalarMix:
-    """A student that starts as the first layers of a checkpoint, under a new head."""
-    whole = Transformer(source)
-    return ScalarMix(whole if count_layers(source) <= layers else TruncatedTransformer(whole, layers))
-
-
-def count_layers(source: str) -> int:
-    """The number of layers of a checkpoint, from its configuration."""
-    config = read_config(source)
-    count = config.get("num_hidden_layers", config.get("n_layers"))
-    if not isinstance(count, int):
-        raise UserError(
-            f"{source} has no config.json with a number of layers: give a folder that save_pretrained wrote"
-        )
-    return count
+    return StudentSetting(teacher, student, data, options.sizes_for(corpus), training, 1e-3 if is_quality else 2e-3)
 
 
 MOVIES = "eraser-movies"
 DEFAULT_LANGUAGE_PAIR = "mlqe-ro-en"
 """The language pair that is run by default: the one whose quality models estimate best."""
-SEEDS = (0, 9, 11, 30, 69)
+_SEEDS = (0, 9, 11, 30, 69)
 N_QUICK_SEEDS = 2
 MAX_RATIONALE_TEXTS = 500
 """Texts with rationales; integrated gradients of more would take a day."""
@@ -192,8 +154,6 @@ NORMALIZERS: tuple[MixNormalizer, ...] = ("sparsemax", "softmax", "entmax15", "n
 """Normalizers of the head coefficients (table 7); the paper's choice comes first."""
 N_IMAGES_SHOWN = 4
 """Images in the report."""
-SMAT = "SMaT"
-
 # The logit of the predicted class is explained, as in the paper.
 GRADIENT_NORM = GradientNorm(output="logit")
 INPUT_X_GRADIENT = InputXGradient(output="logit")
@@ -212,32 +172,6 @@ PLAUSIBILITY_METHODS: tuple[Method, ...] = (
     StaticAttention(-1),
 )
 """Methods that are compared with rationales, beside SMaT and random scores."""
-
-
-@dataclass(frozen=True)
-class ExplanationArm:
-    """Students under one kind of explanation.
-
-    Args:
-        beta: weight of the explanation loss; None is the paper's: 5 for attention, .2 for gradients.
-    """
-
-    name: str
-    explanation: TeacherExplanation
-    beta: float | None = None
-
-    def students(self, setting: ScaffoldSetting, seeds: Sequence[int]) -> tuple[StudentRecipe, ...]:
-        """A student for each training size and seed."""
-        shared = setting.teacher, setting.student_architecture
-        found: list[StudentRecipe] = []
-        for size, seed in product(setting.student_sizes, seeds):
-            data = replace(setting.student_data, train_size=size)
-            if isinstance(self.explanation, LearnedExplanation):
-                learned = replace(self.explanation, lr=setting.explainer_lr, pilot_lr=PILOT_LR)
-                found.append(SMaT(*shared, learned, data, self.beta, training=setting.training, seed=seed))
-            else:
-                found.append(Student(*shared, self.explanation, data, self.beta, training=setting.training, seed=seed))
-        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -279,40 +213,40 @@ class ScaffoldOptions(PaperOptions):
         chosen = {corpus.name: corpus for corpus in self.chosen_corpora()}
         taught = [corpus for name, corpus in chosen.items() if name != MOVIES]
         # A model of film reviews is needed to compare explanations with the rationales of other film reviews.
-        if MOVIES in chosen and not any(corpus.name in TEXT_CORPORA for corpus in taught):
+        if MOVIES in chosen and not any(corpus.name in _TEXT_CORPORA for corpus in taught):
             taught.append(catalogue.CORPORA["sst"])
-        found: list[Recipe] = []
+        recipes: list[Recipe] = []
         for corpus in taught:
             if corpus.name in IMAGE_CORPORA:
-                found += self._corpus_trials(corpus, scaffold_setting(corpus, None, self), chosen)
+                recipes += self._corpus_trials(corpus, scaffold_setting(corpus, None, self), chosen)
                 continue
             for name in self.checkpoints or ("minilm",):
-                found += self._corpus_trials(corpus, scaffold_setting(corpus, checkpoint_folder(name), self), chosen)
-        return found
+                recipes += self._corpus_trials(corpus, scaffold_setting(corpus, checkpoint_folder(name), self), chosen)
+        return recipes
 
-    def _corpus_trials(self, corpus: Corpus, setting: ScaffoldSetting, chosen: Mapping[str, Corpus]) -> list[Recipe]:
-        n_seeds = self.n_seeds or (N_QUICK_SEEDS if self.quick else len(SEEDS))
+    def _corpus_trials(self, corpus: Corpus, setting: StudentSetting, chosen: Mapping[str, Corpus]) -> list[Recipe]:
+        n_seeds = self.n_seeds or (N_QUICK_SEEDS if self.quick else len(_SEEDS))
         normalizers = self.normalizers or NORMALIZERS[:1]
         arms = _explanation_arms(corpus.name, normalizers, quick=self.quick)
-        students = {arm.name: arm.students(setting, extend_seeds(SEEDS, n_seeds)) for arm in arms}
+        students = {arm.name: arm.students(setting, extend_seeds(_SEEDS, n_seeds)) for arm in arms}
         smat = students[smat_arm_name(normalizers[0], normalizers)]
-        found: list[Recipe] = []
+        trials: list[Recipe] = []
         if corpus.name in chosen:
-            found += [Performance(setting.teacher), Simulability(setting.teacher, tuple(students.items()))]
+            trials += [Performance(setting.teacher), Simulability(setting.teacher, tuple(students.items()))]
         if corpus.name in IMAGE_CORPORA:
             # A few images with the scores of their patches, for figures 4, 7 and 8.
             methods = (INPUT_X_GRADIENT, IMAGE_INTEGRATED_GRADIENTS)
             scores = (AttributionTable(setting.teacher, method, limit=N_IMAGES_SHOWN) for method in methods)
-            found += [ImageSample(setting.teacher), *scores]
+            trials += [ImageSample(setting.teacher), *scores]
         plausibility = [
             _plausibility_trial(subject, smat, self)
             for subject in _models_with_rationales(corpus.name, setting.teacher, chosen, self)
         ]
-        found += plausibility
+        trials += plausibility
         if corpus.name in QUALITY_CORPORA:
             # People marked errors, and the model predicts quality: correct signed scores are negative there.
-            found += [replace(each, rank="size") for each in plausibility]
-        return found
+            trials += [replace(each, rank="size") for each in plausibility]
+        return trials
 
     def is_quality(self, corpus: Corpus) -> bool:
         """Whether the task is to estimate a number: the quality of translations, or the user's real numbers."""
@@ -375,13 +309,13 @@ def _models_with_rationales(
     """The teacher on all data with rationales: its own corpus, the tree leaves of SST, other film reviews."""
     if name in QUALITY_CORPORA:
         return [teacher]
-    found: list[ModelRecipe] = []
+    models: list[ModelRecipe] = []
     if name == "sst" and name in corpora and _has_leaves(options):
-        found.append(OnOtherData(teacher, SST(tree_leaves=True)))
-    if name in TEXT_CORPORA and MOVIES in corpora:
+        models.append(OnOtherData(teacher, SST(tree_leaves=True)))
+    if name in _TEXT_CORPORA and MOVIES in corpora:
         # All splits together, as in the paper: the teacher was trained on none of them.
-        found.append(OnOtherData(teacher, catalogue.CORPORA[MOVIES], merge_splits=True))
-    return found
+        models.append(OnOtherData(teacher, catalogue.CORPORA[MOVIES], merge_splits=True))
+    return models
 
 
 def _has_leaves(options: ScaffoldOptions) -> bool:

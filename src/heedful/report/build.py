@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,53 +18,34 @@ from typing import TypeVar
 
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
+from heedful.formatting import format_number
 from heedful.papers import PAPERS, assign_papers
-from heedful.papers._chapter import (
-    Cell,
-    Comparison,
-    CorpusStatistics,
-    Result,
-    SectionExtras,
-    TableView,
-    flatten,
-    training_rules,
-)
+from heedful.papers.chapter import CorpusStatistics, Result, SectionExtras, flat_settings, training_rules
+from heedful.papers.example_texts import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.papers.published import setting_label
-from heedful.report.explorer import (
-    ATTENTION,
-    ModelTexts,
-    choose_texts,
-    delete_stale_pages,
-    find_model_texts,
-    read_texts,
-    write_explorer,
-)
-from heedful.report.heatmap import EXAMPLE_COLUMNS, example_heatmaps
-from heedful.report.html import check_report_folder, format_number, write_atomically
+from heedful.report.explorer import delete_stale_pages, write_explorer
+from heedful.report.html import check_report_folder, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_parts
+from heedful.report.text_table import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
+from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
 from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import COMPLETENESS_NOTE
-from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds
+from heedful.table_view import Cell, Comparison, TableView
+from heedful.training.attribution_tables import COMPLETENESS_NOTE, read_tags
 from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError, user_path
 
 _T = TypeVar("_T")
 OTHER_CHAPTER = "other"
-COMPLETENESS_TOLERANCES = {"deep-lift": 1e-4, "deep-shap": 1e-4, "integrated-gradients": 1e-3}
-"""Largest acceptable error of complete methods, as a share of the mean difference to the baseline.
-
-The error of gradient SHAP comes from its few samples, not from the model, so it is not reported.
-"""
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
-MAX_LISTED_CLASSES = 10
+_MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
 _MARKS = ("control", "oracle", "held_out")
-"""Metrics that are no numbers, but mark the kind of a method; the names of the last two kinds have it."""
+"""Metrics that are not numbers, but mark the kind of a method; the names of the last two kinds have it."""
 _SHOWN_NOTES = ("classes", "sizes", "dropped", "remarks", "corpus", "vocabulary", "parameters")
 _SHOWN_DAMAGES = 10
 
@@ -92,15 +73,15 @@ def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
         folder = None
     if folder is not None:
         check_report_folder(folder)
-    found = {damage.name: str(damage) for damage in damages}
+    damaged = {damage.name: str(damage) for damage in damages}
     while True:
         try:
-            builder = _Builder([entry for entry in entries if entry.name not in found], folder, found)
+            builder = _Builder([entry for entry in entries if entry.name not in damaged], folder, damaged)
             page = builder.page(Path(workspace.location).name)
         except CorruptArtefactError as damage:  # of a file that was intact when it was read first
-            if damage.name in found:
+            if damage.name in damaged:
                 raise
-            found[damage.name] = str(damage)
+            damaged[damage.name] = str(damage)
         else:
             break
     for reason in builder.damages.values():
@@ -261,11 +242,11 @@ class _Builder:
             name: {column: cells[column] for column in _EXAMPLE_TEXT_COLUMNS if column in cells}
             for name, each in self._attributions(model_name).items()
             if name in _EXAMPLE_METHODS and {*artefact.table.columns} >= EXAMPLE_COLUMNS
-            for cells in [read_texts(each, self._chosen_texts(model_name), self.open)]
+            for cells in [read_chosen_texts(each, self._chosen_texts(model_name), self.open)]
         }
         return replace(
             run,
-            recipe=flatten(dict(artefact.recipe)),
+            recipe=flat_settings(dict(artefact.recipe)),
             # Among the other notes is the whole vocabulary.
             model_notes={} if model is None else {name: model.notes.get(name) for name in _SHOWN_NOTES},
             figures=figures,
@@ -286,22 +267,23 @@ class _Builder:
 
     def _incomplete_attributions(self, model: str) -> dict[str, float]:
         """The largest completeness error of each method that exceeds its tolerance."""
-        found = {}
+        gaps = {}
         for name, entry in self._attributions(model).items():
-            limit = COMPLETENESS_TOLERANCES.get(name.partition("(")[0])
+            notes = self.open(entry).notes
+            limit = read_tags(notes).completeness_tolerance
             if limit is not None:
-                largest = _as_dict(self.open(entry).notes.get(COMPLETENESS_NOTE)).get("largest")
+                largest = _as_dict(notes.get(COMPLETENESS_NOTE)).get("largest")
                 if isinstance(largest, float) and largest > limit:
-                    found[name] = largest
-        return found
+                    gaps[name] = largest
+        return gaps
 
     def page(self, workspace_name: str) -> Page:
         """The whole page."""
         results = {group: self._result(group) for group in self.groups}
         chapters = []
         for name, paper in PAPERS.items():
-            own = [group for group, result in results.items() if result.paper == name]
-            sections = tuple(self._section(group, results[group]) for group in own)
+            groups = [group for group, result in results.items() if result.paper == name]
+            sections = tuple(self._section(group, results[group]) for group in groups)
             if sections:
                 everything = list(results.values())
                 tables, figures = paper.tables(everything), paper.figures(everything)
@@ -376,9 +358,9 @@ class _Builder:
         )
         return Section(
             anchor="-".join([result.trial, *names.values()]),
-            title=f"{texts.title} {': '.join(filter(None, (result.corpus, model)))}",
-            claim=texts.claim,
-            source=texts.source if paper is None else paper.sources.get(result.trial, texts.source),
+            title=f"{texts.claim.title} {': '.join(filter(None, (result.corpus, model)))}",
+            claim=texts.claim.claim,
+            source=texts.claim.source if paper is None else paper.sources.get(result.trial, texts.claim.source),
             about={
                 **{name: value for name, value in names.items() if value},
                 **_settings(runs),
@@ -387,7 +369,7 @@ class _Builder:
             },
             findings=texts.findings,
             interpretation=texts.interpretation,
-            limits=texts.limits,
+            limits=texts.claim.limits,
             tables=tables,
             figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
             heatmaps=tuple(replace(figure, title=figure.title + only) for figure in heatmaps),
@@ -418,36 +400,33 @@ class _Builder:
 class _TrialTexts:
     """What the class of a trial says about it, and its verdicts."""
 
-    title: str
-    claim: str = ""
-    source: str = ""
-    limits: str = ""
-    interpretation: str = ""
-    findings: tuple[Finding, ...] = ()
+    claim: Claim
+    interpretation: str
+    findings: tuple[Finding, ...]
 
 
 def _trial_texts(runs: Sequence[_Run], result: Result) -> _TrialTexts:
     """From the class in the catalogue, else from what the trial stored when it ran: no code is looked for and run."""
     trial = catalogue.TRIALS.get(result.trial)
     if trial is not None:
-        meaning, findings = trial.interpretation(result.summary), trial.findings(result.summary)
-        return _TrialTexts(**trial.texts(result.summary), interpretation=meaning, findings=findings)
+        summary = result.summary
+        return _TrialTexts(trial.texts(summary), trial.interpretation(summary), trial.findings(summary))
     stored = [_as_dict(run.notes.get(EXPLANATION)) for run in runs]
-    first = {name: str(text) for name, text in stored[0].items() if name not in ("findings", "charts")}
-    meanings = dict.fromkeys(str(each.get("interpretation", "")) for each in stored)
-    found = [
+    title, *others = (str(stored[0].get(field.name, "")) for field in fields(Claim))
+    meanings = dict.fromkeys(str(texts.get("interpretation", "")) for texts in stored)
+    findings = tuple(
         Finding(Verdict[str(verdict)], str(method), reason=str(reason))
-        for each in stored
-        for verdict, method, reason in map(_as_list, _as_list(each.get("findings")))
-    ]
-    return _TrialTexts(**{"title": result.trial, **first, "interpretation": "\n".join(meanings)}, findings=tuple(found))
+        for texts in stored
+        for verdict, method, reason in map(_as_list, _as_list(texts.get("findings")))
+    )
+    return _TrialTexts(Claim(title or result.trial, *others), "\n".join(meanings), findings)
 
 
 def _stored_charts(artefact: StoredArtefact) -> tuple[Figure, ...]:
     """The charts that a trial outside the catalogue asks for by metric, title and axis: its methods with their intervals."""
     charts = _as_list(_as_dict(artefact.notes.get(EXPLANATION)).get("charts"))
     rows = list(zip(*(artefact.summary[name] for name in SUMMARY_COLUMNS), strict=True)) if charts else []
-    found = []
+    drawn = []
     for metric, title, axis in map(_as_list, charts):
         points = tuple(
             IntervalPoint(str(row[1]), str(axis), *(float(str(number)) for number in row[3:6]))
@@ -455,8 +434,8 @@ def _stored_charts(artefact: StoredArtefact) -> tuple[Figure, ...]:
             if row[0] == metric and row[1] and not row[2]
         )
         if points:
-            found.append(Intervals(str(title), Axis(str(axis)), points))
-    return tuple(found)
+            drawn.append(Intervals(str(title), Axis(str(axis)), points))
+    return tuple(drawn)
 
 
 def _damage_notes(damages: Mapping[str, str]) -> tuple[str, ...]:
@@ -554,9 +533,9 @@ def _settings(runs: Sequence[_Run]) -> dict[str, str]:
     """Seeds, instances, settings of the trial, embeddings, objective and training of the model, as far as it has them."""
     first = runs[0]
     seeds = [str(seed) for run in runs if (seed := run.entry.facts.get("seed")) is not None]
-    found = {"seeds": ", ".join(seeds)} if seeds else {}
+    counts = {"seeds": ", ".join(seeds)} if seeds else {}
     if "n" in first.notes:
-        found["instances"] = f"{first.notes['n']} of {first.notes.get('of', first.notes['n'])}"
+        counts["instances"] = f"{first.notes['n']} of {first.notes.get('of', first.notes['n'])}"
     shown = {name: first.entry.facts.get(name) for name in ("embeddings", "objective", "training")}
     settings = first.entry.settings
     hidden = {"limit", "seed"} | (
@@ -564,7 +543,7 @@ def _settings(runs: Sequence[_Run]) -> dict[str, str]:
     )
     named = first.entry.facts.get("corpus")  # the name of a study is shown in place of that of a corpus
     shown |= {name: value for name, value in settings.items() if name not in hidden and value != named}
-    return found | {
+    return counts | {
         name.replace("_", " "): _format_setting(value)
         for name, value in shown.items()
         if value not in (None, "", [], False)
@@ -575,7 +554,7 @@ def _classes(model_notes: Mapping[str, Json]) -> dict[str, str]:
     """The number and the name of each class, because tables and figures have the numbers; empty for many classes."""
     names = [str(name) for name in _as_list(model_notes.get("classes"))]
     listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-    return {"classes": listed} if 1 < len(names) <= MAX_LISTED_CLASSES else {}
+    return {"classes": listed} if 1 < len(names) <= _MAX_LISTED_CLASSES else {}
 
 
 def _format_setting(value: Json) -> str:
@@ -593,24 +572,24 @@ def _model_warnings(notes: Mapping[str, Json]) -> tuple[str, ...]:
 
 def _warnings(runs: Sequence[_Run], methods: Collection[str]) -> tuple[str, ...]:
     """What limits the numbers of any seed, given the methods of the trial."""
-    found: list[str] = []
+    warnings: list[str] = []
     worst: dict[str, float] = {}
     for run in runs:
         if run.entry.facts.get("quick"):
-            found.append(
+            warnings.append(
                 "Quick version, with short trainings and a sample of a large corpus: not comparable with published numbers."
             )
         if run.notes.get("n") != run.notes.get("of"):
-            found.append(f"Measured on {run.notes.get('n')} of {run.notes.get('of')} test instances.")
-        found += run.model_warnings
+            warnings.append(f"Measured on {run.notes.get('n')} of {run.notes.get('of')} test instances.")
+        warnings += run.model_warnings
         for name in run.incomplete.keys() & methods:
             worst[name] = max(run.incomplete[name], worst.get(name, 0.0))
-    found += [
+    warnings += [
         f"{name} is not complete on this model: its scores miss up to {format_number(100 * error)} % of the mean "
         "difference between the output and that of the baseline."
         for name, error in sorted(worst.items())
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(warnings))
 
 
 def _data_table(notes: Mapping[str, Json]) -> TableView:

@@ -33,9 +33,9 @@ from heedful.figures import (
     Pixels,
     Shape,
     Ticks,
-    printable,
     short_label,
 )
+from heedful.formatting import page_text
 
 _MAX_WIDTH = 420
 """Wider drawings (in points) keep their size and scroll."""
@@ -90,7 +90,7 @@ def svg(chart: Chart, prefix: str = "figure") -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:.0f}" '
         f'height="{height:.0f}" role="img" aria-labelledby="{prefix}-title" stroke-linejoin="round"{wide}>'
-        f'<title id="{prefix}-title">{escape(printable(chart.title))}</title>{"".join(parts)}</svg>'
+        f'<title id="{prefix}-title">{escape(page_text(chart.title))}</title>{"".join(parts)}</svg>'
     )
 
 
@@ -108,8 +108,8 @@ def svg_file(chart: Chart) -> str:
 def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, prefix: str) -> Iterator[str]:
     limits = [_limits(drawing, axis, name) for name, axis in (("xs", drawing.x), ("ys", drawing.y))]
     x_ticks, y_ticks = (
-        _round_ticks(*ends) if given is None else given
-        for ends, given in zip(limits, (drawing.x_ticks, drawing.y_ticks), strict=True)
+        _round_ticks(*ends) if ticks is None else ticks
+        for ends, ticks in zip(limits, (drawing.x_ticks, drawing.y_ticks), strict=True)
     )
     x_label, y_label = (_wrap(axis.label, most) for axis, most in ((drawing.x, 56), (drawing.y, 24)))
     # Columns of a table whose labels would meet are written at an angle.
@@ -191,7 +191,7 @@ def _legend(drawing: Drawing, width: float) -> tuple[list[str], int]:
     names = [short_label(name) for name, _ in drawing.legend]
     column = _HANDLE + 14 + _LETTER * max(map(len, names))
     count = max(1, min(4, int((width - 8) // column)))
-    found = []
+    elements = []
     for place, (name, (_, shapes)) in enumerate(zip(names, drawing.legend, strict=True)):
         left, middle = 5 + column * (place % count), 10 + _LINE * (place // count)
         for shape in shapes:
@@ -201,9 +201,9 @@ def _legend(drawing: Drawing, width: float) -> tuple[list[str], int]:
             ys = np.full(len(ends), middle)
             if shape.is_closed:
                 ends, ys = ends[[0, 1, 1, 0]], middle + np.asarray([-4.0, -4.0, 4.0, 4.0])
-            found.append(_shape(shape, ends, ys))
-        found.append(_text(left + _HANDLE, middle + 3.7, name, 10.5))
-    return found, -(-len(names) // count)
+            elements.append(_shape(shape, ends, ys))
+        elements.append(_text(left + _HANDLE, middle + 3.7, name, 10.5))
+    return elements, -(-len(names) // count)
 
 
 def _limits(drawing: Drawing, axis: Axis, name: str) -> tuple[float, float]:
@@ -235,7 +235,7 @@ def _round_ticks(low: float, high: float) -> Ticks:
 
 
 def _wrap(label: str, width: int) -> list[str]:
-    return textwrap.wrap(printable(label), width, max_lines=2, placeholder="…", break_on_hyphens=False)
+    return textwrap.wrap(page_text(label), width, max_lines=2, placeholder="…", break_on_hyphens=False)
 
 
 def _longest(ticks: Ticks) -> int:
@@ -248,13 +248,13 @@ def _line_count(ticks: Ticks) -> int:
 
 def _shape(shape: Shape, xs: Array, ys: Array) -> str:
     """A path through these points, or markers at them; undefined points are gaps."""
-    found, is_open = [], False
+    steps, is_open = [], False
     decimals = 1 if len(xs) > 60 else 2
     mark = "" if shape.marker is None else "h0" if shape.marker == DOT else _MARKERS[shape.marker % len(_MARKERS)]
     for x, y in zip(np.round(xs, decimals).tolist(), np.round(ys, decimals).tolist(), strict=True):
         is_defined = math.isfinite(x) and math.isfinite(y)
         if is_defined:
-            found.append(f"{' ' if is_open else 'M'}{x:g},{y:g}{mark}")
+            steps.append(f"{' ' if is_open else 'M'}{x:g},{y:g}{mark}")
         is_open = is_defined and not mark
     paint = _PAINT.get(shape.fill, f'fill="{shape.fill}"')
     if shape.stroke != "none":
@@ -264,7 +264,7 @@ def _shape(shape: Shape, xs: Array, ys: Array) -> str:
         if shape.dashes:
             paint += f' stroke-dasharray="{" ".join(f"{each * shape.width:g}" for each in shape.dashes)}"'
     opacity = f' opacity="{shape.opacity:.3g}"' if shape.opacity < 1 else ""
-    return f'<path d="{"".join(found)}{"Z" * shape.is_closed}" {paint}{opacity}/>' if found else ""
+    return f'<path d="{"".join(steps)}{"Z" * shape.is_closed}" {paint}{opacity}/>' if steps else ""
 
 
 def _image(picture: Picture, x: _Scale, y: _Scale) -> str:
@@ -278,10 +278,10 @@ def _image(picture: Picture, x: _Scale, y: _Scale) -> str:
 
 def png_base64(pixels: NDArray[np.uint8]) -> str:
     """An image `[height width channel]` with 3 or 4 channels as a PNG file in base64."""
-    from matplotlib.image import imsave
+    from PIL import Image
 
     buffer = io.BytesIO()
-    imsave(buffer, pixels, format="png", metadata={"Software": ""})
+    Image.fromarray(pixels).save(buffer, format="png")
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -289,9 +289,10 @@ def png_pixels(image: str) -> Pixels:
     """A PNG file in base64 as an image again; a grey pixel if it is empty."""
     if not image:
         return Pixels((((0.5, 0.5, 0.5),),))
-    from matplotlib.image import imread
+    from PIL import Image
 
-    pixels = imread(io.BytesIO(base64.b64decode(image)), format="png")[..., :3].astype(float)
+    with Image.open(io.BytesIO(base64.b64decode(image)), formats=["png"]) as opened:
+        pixels = np.asarray(opened.convert("RGB"), dtype=np.float32) / np.float32(255)
     return Pixels(tuple(tuple((red, green, blue) for red, green, blue in row) for row in pixels.tolist()))
 
 

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from numbers import Integral
@@ -21,57 +20,13 @@ from typing import NamedTuple
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from heedful.figures import Chart, Heatmap, printable
-from heedful.papers._chapter import Cell, Comparison, TableView
-from heedful.store.atomic_write import atomic_path, replace_text, try_to_write
-from heedful.types import UserError
+from heedful.figures import Chart, Heatmap
+from heedful.formatting import format_difference, format_number, page_text
+from heedful.store.atomic_write import atomic_path, refuse_write_errors, replace_text, try_to_write
+from heedful.table_view import Cell, Comparison, TableView
 
 MIXED_TOLERANCES = "within tolerance"
 """The heading of judgements whose tolerances differ from row to row."""
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def format_number(value: float | None) -> str:
-    """Whole numbers in full, others with three significant digits; "undefined" for None and NaN.
-
-    >>> [format_number(v) for v in (0.81249, -0.5, 12.345, 863, 440320, 0, None)]
-    ['0.812', '−0.500', '12.3', '863', '440\\u202f320', '0', 'undefined']
-    >>> format_number(0.0000123), format_number(float("-inf"))
-    ('1.23 × 10⁻⁵', '−∞')
-    """
-    if isinstance(value, float) and 1e-4 <= abs(value) < 999.5:
-        return f"{value:#.3g}".removesuffix(".").replace("-", "−", 1)
-    if value is None or math.isnan(value):
-        return "undefined"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if math.isinf(value):
-        text = "∞" if value > 0 else "-∞"
-    elif isinstance(value, Integral) or value == 0 or abs(value) >= 999.5:
-        whole = round(value)
-        text = f"{whole:,}".replace(",", "\u202f") if abs(whole) >= 10_000 else str(whole)
-    else:
-        mantissa, exponent = f"{value:.2e}".split("e")
-        text = f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
-    return text.replace("-", "−", 1)
-
-
-def format_difference(ours: float | None, published: float | None) -> str:
-    """`ours - published` with its sign and the decimals of the larger number; a dash if one is missing.
-
-    >>> format_difference(0.345, 0.34), format_difference(0.34, 0.36), format_difference(3034, 3034)
-    ('+0.005', '−0.020', '0')
-    """
-    if ours is None or published is None or not math.isfinite(ours - published):
-        return "–"
-    whole = ours == round(ours) and published == round(published)
-    text = f"{ours - published:+.{0 if whole else _decimals(max(ours, published, key=abs))}f}"
-    return "0" if float(text) == 0 else text.replace("-", "−")
-
-
-def _decimals(value: float) -> int:
-    """Decimals that leave three significant digits after rounding: 0.9996 is 1.00, not 1.000."""
-    return max(0, 2 - int(f"{abs(value):.2e}".split("e")[1]))
 
 
 class DisplayCell(NamedTuple):
@@ -219,16 +174,16 @@ class HtmlDocument:
     def render(self, values: Mapping[str, object]) -> Iterator[str]:
         """The document as text, part by part; every string in `values` is escaped."""
         (style, style_hash), (script, script_hash) = map(_join_files, (self.styles, self.scripts))
-        own = {"style": style, "script": script, "style_hash": style_hash, "script_hash": script_hash}
-        parts = _environment().get_template(self.template).stream({**values, **own})
+        assets = {"style": style, "script": script, "style_hash": style_hash, "script_hash": script_hash}
+        parts = _environment().get_template(self.template).stream({**values, **assets})
         parts.enable_buffering(5)  # a part may be a whole section: many of them would be megabytes
-        yield from map(printable, parts)
+        yield from map(page_text, parts)
         yield "\n"
 
 
 def check_report_folder(folder: Path) -> None:
     """UserError if no report can be written to the folder."""
-    with _translate_write_errors(folder / "index.html"):
+    with refuse_write_errors(f"the report to {folder / 'index.html'}", "choose another folder"):
         try_to_write(folder)
         if (folder / "index.html").is_dir():
             raise IsADirectoryError(0, "it is a folder")
@@ -236,7 +191,7 @@ def check_report_folder(folder: Path) -> None:
 
 def write_atomically(parts: Iterable[str] | bytes, target: Path) -> Path:
     """Write a text or a binary file completely or not at all; UserError if that is impossible."""
-    with _translate_write_errors(target):
+    with refuse_write_errors(f"the report to {target}", "choose another folder"):
         if isinstance(parts, bytes):
             with atomic_path(target) as draft:
                 draft.write_bytes(parts)
@@ -245,18 +200,10 @@ def write_atomically(parts: Iterable[str] | bytes, target: Path) -> Path:
     return target
 
 
-@contextmanager
-def _translate_write_errors(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
-
-
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(_read_template),
+        loader=FunctionLoader(read_template),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -268,13 +215,14 @@ def _environment() -> Environment:
     return environment
 
 
-def _read_template(name: str) -> str:
+def read_template(name: str) -> str:
+    """A file of the package's templates of pages."""
     return resources.files("heedful.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @functools.cache
 def _join_files(names: tuple[str, ...]) -> tuple[Markup, str]:
     """The files of a style or script as one, with its hash in a Content-Security-Policy."""
-    text = "\n".join(map(_read_template, names))
+    text = "\n".join(map(read_template, names))
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup(text), f"sha256-{digest}"  # safe: these files are part of the package

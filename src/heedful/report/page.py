@@ -14,20 +14,21 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from heedful.figures import Chart, Figure, Heatmap
-from heedful.papers._chapter import TableView
+from heedful.formatting import format_number
 from heedful.report.charts import svg
 from heedful.report.heatmap import heatmap_view
-from heedful.report.html import HtmlDocument, format_number
-from heedful.trials._trial import Finding, Verdict
+from heedful.report.html import HtmlDocument
+from heedful.results import Finding, Verdict
+from heedful.table_view import TableView
 
 FACETS = ("corpus", "encoder", "attention", "experiment")
 """What readers select sections by."""
 MIN_SECTIONS_FOR_FACETS = 5
 LONG_CHAPTER = 20
 """Sections from which the browser lays out only what is visible."""
-SYMBOLS = {Verdict.SUPPORTED: "✓", Verdict.NOT_SUPPORTED: "✗", Verdict.UNDECIDED: "?"}
+SYMBOLS = {Verdict.SUPPORTED: "✓", Verdict.NOT_SUPPORTED: "✗", Verdict.UNDECIDED: "?", Verdict.NOT_TESTED: "–"}
 _MAX_ANCHOR = 60
-_DOCUMENT = HtmlDocument("page.html", ("style.css",), ("frame.js", "page.js"))
+_DOCUMENT = HtmlDocument("page.html", ("style.css", "heatmap.css"), ("frame.js", "page.js"))
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class VerdictBadge:
 
 def verdict_badges(findings: Sequence[Finding]) -> tuple[VerdictBadge, ...]:
     """One badge per verdict that occurs, with its methods."""
-    found = []
+    badges = []
     for verdict in Verdict:
         matching = [each for each in findings if each.verdict is verdict]
         details = [
@@ -114,8 +115,8 @@ def verdict_badges(findings: Sequence[Finding]) -> tuple[VerdictBadge, ...]:
             for each in matching
         ]
         if matching:
-            found.append(VerdictBadge(verdict, tuple(dict.fromkeys(filter(None, details)))))
-    return tuple(found)
+            badges.append(VerdictBadge(verdict, tuple(dict.fromkeys(filter(None, details)))))
+    return tuple(badges)
 
 
 @dataclass(frozen=True)
@@ -197,12 +198,12 @@ class ChapterEntry:
         for entry in self.sections:
             if entry.badges:
                 groups.setdefault(entry.section.experiment or entry.section.title, []).append(entry)
-        found = []
+        trials = []
         for name, entries in groups.items():
             findings = Counter(finding.verdict for entry in entries for finding in entry.section.findings)
             counts = tuple((verdict, findings[verdict]) for verdict in Verdict if findings[verdict])
-            found.append(TrialVerdicts(name, entries[0].section.claim, counts, tuple(entries)))
-        return found
+            trials.append(TrialVerdicts(name, entries[0].section.claim, counts, tuple(entries)))
+        return trials
 
     @property
     def overview(self) -> Iterator[tuple[str, str]]:
@@ -237,13 +238,13 @@ def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
     def anchor(name: str) -> str:
         stem = "at-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part")
         names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-        found = next(name for name in names if name not in taken)
-        taken.add(found)
-        return found
+        free = next(name for name in names if name not in taken)
+        taken.add(free)
+        return free
 
-    found = []
+    entries = []
     for chapter in papers:
-        own = anchor(chapter.name)
+        address = anchor(chapter.name)
         tables = [(anchor(f"{chapter.name} {each.caption[:_MAX_ANCHOR]}"), each) for each in chapter.tables]
         figures = [(anchor(f"{chapter.name} {each.title[:_MAX_ANCHOR]}"), each) for each in chapter.figures]
         facets, picks = section_facets(chapter.sections)
@@ -253,8 +254,8 @@ def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
                 chapter.sections, _labels(chapter.sections, short=bool(facets)), picks, strict=True
             )
         ]
-        found.append(ChapterEntry(own, chapter, tuple(tables), tuple(figures), facets, tuple(sections)))
-    return found
+        entries.append(ChapterEntry(address, chapter, tuple(tables), tuple(figures), facets, tuple(sections)))
+    return entries
 
 
 def _labels(sections: Sequence[Section], *, short: bool) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.store.atomic_write import flush_to_disk
+from heedful.store.file_digest import content_sha256
 from heedful.store.object_store import object_key
 from heedful.store.recipe import Artefact, Json, artefact_name, dump_compact_json
 from heedful.types import UserError
@@ -138,15 +139,15 @@ class Columns(Mapping[str, list[object]]):
 
     def digest(self, *names: str) -> bytes:
         """A digest of the content of these columns, much quicker than their conversion to Python."""
-        found = hashlib.blake2b()
+        content = hashlib.blake2b()
         present = [name for name in names if name in self._cells]
         self._read |= zip(present, self._read_arrow(present).columns, strict=True)
         for name in present:
-            found.update(f"{name} {self._read[name].type} {self._read[name].length()}".encode())
+            content.update(f"{name} {self._read[name].type} {self._read[name].length()}".encode())
             for chunk in self._read[name].chunks:
                 for buffer in chunk.buffers():
-                    found.update(b"" if buffer is None else buffer)
-        return found.digest()
+                    content.update(b"" if buffer is None else buffer)
+        return content.digest()
 
     def __contains__(self, name: object) -> bool:
         return name in self._cells  # without reading it
@@ -172,11 +173,11 @@ class Columns(Mapping[str, list[object]]):
         """The rows of these texts; the others are never in memory together."""
         wanted = pyarrow.array(sorted(uids), pyarrow.string())
         names = [*self._cells]
-        found = [
-            part.filter(pyarrow.compute.is_in(part.column("uid").cast(pyarrow.string()), value_set=wanted))
-            for part in self.batches(names)
+        batches = [
+            batch.filter(pyarrow.compute.is_in(batch.column("uid").cast(pyarrow.string()), value_set=wanted))
+            for batch in self.batches(names)
         ]
-        return Columns(pyarrow.Table.from_batches(found).combine_chunks())
+        return Columns(pyarrow.Table.from_batches(batches).combine_chunks())
 
     def _read_arrow(self, names: Sequence[str]) -> pyarrow.Table:
         if isinstance(self._source, pyarrow.Table):
@@ -200,15 +201,15 @@ class StoredArtefact:
     def notes(self) -> Mapping[str, Json]:
         """As in `Artefact`."""
         content = self._take(NOTES)
-        found: dict[str, Json] = {} if content is None else json.loads(content)
-        return found
+        notes: dict[str, Json] = {} if content is None else json.loads(content)
+        return notes
 
     @cached_property
     def recipe(self) -> Mapping[str, Json]:
         """The canonical form of its recipe."""
         content = self._take(RECIPE)
-        found: dict[str, Json] = {} if content is None else json.loads(content)
-        return found
+        description: dict[str, Json] = {} if content is None else json.loads(content)
+        return description
 
     @cached_property
     def columns(self) -> Mapping[str, list[object]]:
@@ -273,15 +274,15 @@ class StoredArtefact:
 
 
 def write_artefact(
-    folder: Path, artefact: Artefact, documents: Mapping[str, object], parts: Sequence[Path] = ()
+    folder: Path, artefact: Artefact, documents: Mapping[str, object], shards: Sequence[Path] = ()
 ) -> None:
     """Write an artefact into the empty `folder`, the manifest last, all flushed to disk; empty parts are left out.
 
     Args:
-        parts: the folders of its shards.
+        shards: the folders of its shards.
     """
-    if parts and not len(artefact.table.columns):
-        _merge_tables(folder / TABLE, [part / TABLE for part in parts if (part / TABLE).exists()])
+    if shards and not len(artefact.table.columns):
+        _merge_tables(folder / TABLE, [shard / TABLE for shard in shards if (shard / TABLE).exists()])
     if artefact.tensors:
         save_file(_storable_tensors(artefact.tensors), folder / TENSORS)
     for name, table, blocks in ((TABLE, artefact.table, artefact.blocks), (SUMMARY, artefact.summary, ())):
@@ -320,15 +321,15 @@ def _merge_tables(target: Path, files: Sequence[Path | pyarrow.Buffer]) -> None:
         return
     # A column that is empty in one shard has no type there, or is not there, and one with missing whole numbers holds
     # fractions. Texts may be of two types, which depends on what else was in memory with them.
-    sources = [each if isinstance(each, Path) else pyarrow.BufferReader(each) for each in files]
+    sources = [file if isinstance(file, Path) else pyarrow.BufferReader(file) for file in files]
     schemas = []
     for source in sources:
         with open_table(source) as file:
             schemas.append(file.schema_arrow.remove_metadata())
     schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
-    for place, each in enumerate(schema):
-        if pyarrow.types.is_large_string(each.type):
-            schema = schema.set(place, each.with_type(pyarrow.string()))
+    for position, column in enumerate(schema):
+        if pyarrow.types.is_large_string(column.type):
+            schema = schema.set(position, column.with_type(pyarrow.string()))
     with pyarrow.parquet.ParquetWriter(target.absolute(), schema) as writer:
         for source in sources:
             with open_table(source) as file:
@@ -340,8 +341,7 @@ def _merge_tables(target: Path, files: Sequence[Path | pyarrow.Buffer]) -> None:
 
 
 def _file_entry(path: Path) -> Json:
-    with path.open("rb") as file:
-        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+    return [path.stat().st_size, content_sha256(path)]
 
 
 def read_artefact(folder: Path, *, tensors: bool = True, table: bool = True) -> Artefact:
@@ -376,24 +376,24 @@ def verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
     return manifest
 
 
-def _check_name(place: Path | str, recipe: bytes) -> None:
+def _check_name(location: Path | str, recipe: bytes) -> None:
     """CorruptArtefactError if the folder holds the artefact of another recipe."""
     try:
         name = artefact_name(json.loads(recipe))
     except PARSE_ERRORS as error:
-        raise corrupt_error(place, f"{RECIPE} does not describe a recipe") from error
-    if name != Path(place).name:
-        raise corrupt_error(place, f"it holds {name}")
+        raise corrupt_error(location, f"{RECIPE} does not describe a recipe") from error
+    if name != Path(location).name:
+        raise corrupt_error(location, f"it holds {name}")
 
 
-def _check_documents(folder: Path, place: Path | str) -> None:
+def _check_documents(folder: Path, location: Path | str) -> None:
     """CorruptArtefactError if recipe, index or notes in a folder have another form than those of this artefact."""
-    _check_name(place, (folder / RECIPE).read_bytes())
-    _parse_index((folder / INDEX).read_bytes(), folder, place)
+    _check_name(location, (folder / RECIPE).read_bytes())
+    _parse_index((folder / INDEX).read_bytes(), folder, location)
     try:
         dict(json.loads((folder / NOTES).read_bytes()))
     except PARSE_ERRORS as error:
-        raise corrupt_error(place, f"{NOTES} is not a JSON object") from error
+        raise corrupt_error(location, f"{NOTES} is not a JSON object") from error
 
 
 def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
@@ -411,7 +411,7 @@ def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
     return _parse_index(content, folder, folder)
 
 
-def _parse_index(content: bytes, folder: Path, place: Path | str) -> IndexEntry:
+def _parse_index(content: bytes, folder: Path, location: Path | str) -> IndexEntry:
     try:
         # What a later version of heedful may add is left out.
         known = {key: value for key, value in json.loads(content).items() if key in INDEX_KEYS}
@@ -419,7 +419,7 @@ def _parse_index(content: bytes, folder: Path, place: Path | str) -> IndexEntry:
             raise TypeError
         return IndexEntry(folder.name, path=folder, **known)
     except PARSE_ERRORS as error:
-        raise corrupt_error(place, f"{INDEX} lacks a field, or a field has another type") from error
+        raise corrupt_error(location, f"{INDEX} lacks a field, or a field has another type") from error
 
 
 def read_manifest(folder: Path) -> dict[str, Json]:
@@ -429,28 +429,28 @@ def read_manifest(folder: Path) -> dict[str, Json]:
     return parse_manifest(path.read_bytes(), folder)
 
 
-def parse_manifest(written: bytes, place: Path | str) -> dict[str, Json]:
+def parse_manifest(written: bytes, location: Path | str) -> dict[str, Json]:
     try:
         content = json.loads(written)
         if isinstance(content, dict) and dump_compact_json(content).encode("ascii") == written:
             missing = [name for name in ALWAYS_THERE if name not in content]
             if not missing:
                 return content
-            raise corrupt_error(place, f"{MANIFEST} has no entry for {missing[0]!r}")
+            raise corrupt_error(location, f"{MANIFEST} has no entry for {missing[0]!r}")
     except (ValueError, RecursionError) as error:
-        raise corrupt_error(place, f"{MANIFEST} is not valid JSON") from error
-    raise corrupt_error(place, f"{MANIFEST} was altered")
+        raise corrupt_error(location, f"{MANIFEST} is not valid JSON") from error
+    raise corrupt_error(location, f"{MANIFEST} was altered")
 
 
-def object_keys(place: Path | str, manifest: Mapping[str, Json]) -> dict[str, str]:
+def object_keys(location: Path | str, manifest: Mapping[str, Json]) -> dict[str, str]:
     """The object of each file of an artefact; CorruptArtefactError for other files, which might lie elsewhere."""
-    keys, name = {}, Path(place).name
+    keys, name = {}, Path(location).name
     for file, entry in manifest.items():
         match entry:
             case [int(), str(digest)] if file in FILES and digest.isalnum():
                 keys[file] = object_key(name, file, digest)
             case _:
-                raise corrupt_error(place, f"{MANIFEST} has no valid entry for {file!r}")
+                raise corrupt_error(location, f"{MANIFEST} has no valid entry for {file!r}")
     return keys
 
 
@@ -459,15 +459,15 @@ def stored_size(manifest: Mapping[str, Json]) -> int:
     return sum(entry[0] for entry in manifest.values() if isinstance(entry, list) and isinstance(entry[0], int))
 
 
-def check_download(folder: Path, manifest: Mapping[str, Json], place: str) -> None:
+def check_download(folder: Path, manifest: Mapping[str, Json], location: str) -> None:
     """CorruptArtefactError unless these files are in the folder as the manifest says."""
     for name, entry in manifest.items():
         if not (folder / name).exists():
-            raise corrupt_error(place, f"{name} is missing")
+            raise corrupt_error(location, f"{name} is missing")
         if _file_entry(folder / name) != entry:
-            raise corrupt_error(place, f"the content of {name} differs")
+            raise corrupt_error(location, f"the content of {name} differs")
     if RECIPE in manifest:
-        _check_documents(folder, place)
+        _check_documents(folder, location)
 
 
 def is_complete(folder: Path) -> bool:
@@ -490,9 +490,9 @@ def translate_read_errors(folder: Path) -> Iterator[None]:
         raise UserError(f"cannot read the artefact {folder} ({reason}); check its permissions") from error
 
 
-def corrupt_error(place: Path | str, reason: str) -> CorruptArtefactError:
+def corrupt_error(location: Path | str, reason: str) -> CorruptArtefactError:
     return CorruptArtefactError(
-        f"the artefact {place} is damaged: {reason}; run its recipe again or delete the folder", Path(place).name
+        f"the artefact {location} is damaged: {reason}; run its recipe again or delete the folder", Path(location).name
     )
 
 
@@ -534,12 +534,12 @@ def arrow_to_pandas(arrow: pyarrow.Table) -> pandas.DataFrame:
         for name, kind in kinds.items()
         if pyarrow.types.is_list(kind) and not pyarrow.types.is_nested(kind.value_type)
     ]
-    # There is no index to restore, which is all that the metadata is for.
+    # The metadata only serves to restore an index, and these tables have none.
     table: pandas.DataFrame = arrow.drop_columns(lists).to_pandas(use_threads=False, ignore_metadata=True)
-    for place, (name, kind) in enumerate(kinds.items()):
+    for position, (name, kind) in enumerate(kinds.items()):
         if name in lists:
             cells = _list_column(arrow.column(name).combine_chunks())
-            table.insert(place, name, pandas.Series(cells, dtype=object))
+            table.insert(position, name, pandas.Series(cells, dtype=object))
         elif pyarrow.types.is_nested(kind):
             table[name] = pandas.Series([_arrays_to_lists(cell) for cell in table[name]], dtype=object)
     return table
@@ -559,23 +559,25 @@ def _list_column(column: pyarrow.ListArray, *, arrays: bool = False) -> list[obj
 def _arrays_to_lists(cell: object) -> object:
     """Nested arrays as lists: `==` of an array has no truth value."""
     if isinstance(cell, numpy.ndarray):
-        return [_arrays_to_lists(part) for part in cell] if cell.dtype == object else cell.tolist()
+        return [_arrays_to_lists(item) for item in cell] if cell.dtype == object else cell.tolist()
     return cell
 
 
-def _note_to_json(value: object, place: str) -> Json:
+def _note_to_json(value: object, key_path: str) -> Json:
     """The value as plain JSON; ValueError or TypeError names the key of anything else."""
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{place} is {value}: notes hold finite numbers only; leave it out or write it in words")
+            raise ValueError(
+                f"{key_path} is {value}: notes hold only finite numbers; leave it out or write it in words"
+            )
         return float(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, list | tuple):
-        return [_note_to_json(part, f"{place}[{index}]") for index, part in enumerate(value)]
+        return [_note_to_json(item, f"{key_path}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, Mapping):
         odd = [key for key in value if not isinstance(key, str)]
         if not odd:
-            return {key: _note_to_json(part, f"{place}.{key}") for key, part in value.items()}
-        raise TypeError(f"{place} has the key {odd[0]!r}: keys of notes are strings")
-    raise TypeError(f"{place} is a {type(value).__name__}: notes hold plain JSON values only")
+            return {key: _note_to_json(item, f"{key_path}.{key}") for key, item in value.items()}
+        raise TypeError(f"{key_path} has the key {odd[0]!r}: keys of notes are strings")
+    raise TypeError(f"{key_path} is a {type(value).__name__}: notes hold plain JSON values only")

@@ -39,7 +39,7 @@ def try_to_write(folder: Path) -> None:
     A folder that does not exist is not created, because another process may be about to write in it: the file is
     written where it would be created.
     """
-    there = next(place for place in (folder, *folder.parents) if place.exists() or place.is_symlink())
+    there = next(candidate for candidate in (folder, *folder.parents) if candidate.exists() or candidate.is_symlink())
     if not there.exists():
         raise NotADirectoryError(errno.ENOTDIR, "it is a symbolic link to nothing", str(there))
     with tempfile.TemporaryFile(dir=there) as file:
@@ -51,14 +51,21 @@ def try_to_write(folder: Path) -> None:
 @contextmanager
 def translate_write_errors(folder: Path) -> Iterator[None]:
     """Turn disk errors into a `WriteError` of one line."""
+    remedy = "make room there or choose another workspace"
+    with refuse_write_errors(f"in the workspace ({folder})", remedy, error_class=WriteError):
+        yield
+
+
+@contextmanager
+def refuse_write_errors(what: str, remedy: str, *, error_class: type[UserError] = UserError) -> Iterator[None]:
+    """Turn disk errors into an error of one line: what cannot be written, why, and the remedy."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise WriteError(
-            f"cannot write in the workspace ({folder}): {' '.join(reason.split())}; "
-            "make room there or choose another workspace"
-        ) from error
+        reason = str(error)
+        if isinstance(error, OSError):
+            reason = os.strerror(error.errno) if error.errno else error.strerror or reason
+        raise error_class(f"cannot write {what}: {' '.join(reason.split())}; {remedy}") from error
 
 
 @contextmanager

@@ -1,14 +1,10 @@
 """A workspace behind a URL: artefacts as objects of S3, Google Cloud Storage or another store of `SCHEMES`.
 
-There is no rename, and none is needed. The files of an artefact are objects whose names contain a digest of their
+Objects are never renamed. The files of an artefact are objects whose names contain a digest of their
 content (`objects/<artefact>/<digest>-table.parquet`); when all are stored, its manifest (`manifests/<artefact>.json`)
 is created on the condition that there is none. An artefact exists if and only if its manifest does, and of two writers
 the second takes what the first has stored. Where a filesystem has no conditional creation, two writers at the same
 moment may both store a manifest: the later one stays, and the objects of both are there.
-
-Who makes an artefact holds a lease, `.locks/<artefact>/<number>`, and rewrites it every few seconds. Whoever has seen
-one content for `LEASE_SECONDS` of its own clock creates the next number: no clocks are compared. Leases save work that
-would be done twice; correctness does not depend on them.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import math
 import os
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,20 +27,14 @@ from fsspec.exceptions import FSTimeoutError
 from heedful.store.atomic_write import WriteError
 from heedful.types import UserError, user_path
 
-T = TypeVar("T")
-LEASE_SECONDS = 60.0
-"""A lease that has not changed for so long belongs to a dead process."""
-HEARTBEAT_SECONDS = 10.0
-CHECKPOINT_SECONDS = 60.0
-"""Unfinished work is stored this often, so that another machine can go on with it."""
-MAX_POLL_SECONDS = 5.0
+_T = TypeVar("_T")
 LISTING_SECONDS = 30.0
 MAX_SINGLE_QUESTIONS = 20
 """More questions for artefacts within `LISTING_SECONDS` are answered by one listing of all."""
 TOGETHER = 200
 """Objects that are asked for in one go; asynchronous filesystems fetch them at the same time."""
 CONFLICT_DELAYS = (0.1, 0.4)
-"""Seconds before a conditional creation is tried again that failed although there is no such object."""
+"""Seconds before retrying a conditional creation that failed although the object does not exist."""
 DIGEST_CHARACTERS = 16
 MAX_SHOWN = 100
 """Characters of a place that a message repeats."""
@@ -80,39 +69,40 @@ def is_url(text: str) -> bool:
     >>> is_url("s3://bucket/experiments"), is_url("C:/experiments"), is_url("file:///experiments")
     (True, False, False)
     """
-    found = _URL.match(text)
-    return found is not None and found[1].lower() not in _LOCAL
+    match = _URL.match(text)
+    return match is not None and match[1].lower() not in _LOCAL
 
 
-def local_path(place: Path | str) -> Path:
+def local_path(workspace: Path | str) -> Path:
     """The folder that a path or a `file://` URL names; UserError for any other URL, and for one with a slip.
 
     >>> local_path("file:///experiments").as_posix(), local_path("C:/experiments").as_posix()
     ('/experiments', 'C:/experiments')
     """
-    found, broken = _URL.match(str(place)), _BROKEN_URL.fullmatch(str(place))
-    if broken is not None and isinstance(place, Path):
-        raise UserError(f"{place} was a URL: give it as text, not as a Path")
+    match, broken = _URL.match(str(workspace)), _BROKEN_URL.fullmatch(str(workspace))
+    if broken is not None and isinstance(workspace, Path):
+        raise UserError(f"{workspace} is a URL; pass it as a string, not as a Path")
     if broken is not None:
         raise UserError(
-            f"{place} is no URL: write {broken[1] or broken[3]}://{broken[2] or broken[4]}, or ./{place} for a folder"
+            f"{workspace} is not a valid URL; write {broken[1] or broken[3]}://{broken[2] or broken[4]}, or "
+            f"./{workspace} for a folder"
         )
-    scheme = _SCHEME.match(place) if found is None and isinstance(place, str) else None
-    if scheme is not None and ("://" in str(place) or scheme[1].lower() in fsspec.available_protocols()):
-        raise _unsupported_error(str(place), scheme[1])
-    folder = place if found is None else found[2]
+    scheme = _SCHEME.match(workspace) if match is None and isinstance(workspace, str) else None
+    if scheme is not None and ("://" in str(workspace) or scheme[1].lower() in fsspec.available_protocols()):
+        raise _unsupported_error(str(workspace), scheme[1])
+    folder = workspace if match is None else match[2]
     if folder == "":
         raise UserError("the name of the workspace is empty; give a folder, or . for this one")
     found_path = user_path(folder)
     try:
         str(found_path.absolute()).encode()
     except UnicodeEncodeError as error:  # not every format of a file can be opened there
-        raise UserError(f"{str(place)!a}: the name of the workspace is not UTF-8; choose another folder") from error
+        raise UserError(f"{str(workspace)!a}: the name of the workspace is not UTF-8; choose another folder") from error
     return found_path
 
 
-def _unsupported_error(place: str, scheme: str) -> UserError:
-    shown = place[:MAX_SHOWN]
+def _unsupported_error(workspace: str, scheme: str) -> UserError:
+    shown = workspace[:MAX_SHOWN]
     return UserError(
         f"{shown}: a workspace cannot have the scheme {scheme!r}; give a folder or a URL such as s3://bucket/folder "
         f"(schemes: {', '.join(SCHEMES)}), or ./{shown} for a folder of this name"
@@ -153,16 +143,16 @@ class ObjectStore:
     def read_many(self, keys: Sequence[str]) -> dict[str, bytes]:
         """The contents of those objects that exist, fetched at the same time where the filesystem can do that."""
         paths = {self._path(key): key for key in keys}
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for start in range(0, len(paths), TOGETHER):
             with self._one_line_errors("read"):
                 answers = self._wait(partial(self._files.cat, [*paths][start : start + TOGETHER], on_error="return"))
                 for path, answer in answers.items():
                     if isinstance(answer, bytes):
-                        found[paths[path]] = answer
+                        contents[paths[path]] = answer
                     elif not isinstance(answer, FileNotFoundError):
                         raise answer
-        return found
+        return contents
 
     def write(self, key: str, content: bytes) -> None:
         """Store an object, in place of an earlier one."""
@@ -204,10 +194,10 @@ class ObjectStore:
         with self._one_line_errors("read"):
             try:
                 listing = partial(self._files.ls, self._path(folder), detail=detail)
-                found: list[Any] = self._wait(listing, seconds=LISTING_ANSWER_SECONDS)
+                answer: list[Any] = self._wait(listing, seconds=LISTING_ANSWER_SECONDS)
             except FileNotFoundError:
                 return []
-        return found
+        return answer
 
     def download(self, files: Mapping[str, Path], size: int) -> None:
         """Download objects into files, many at once; an object that does not exist leaves no file.
@@ -217,13 +207,13 @@ class ObjectStore:
         """
         pairs = [(self._path(key), str(path)) for key, path in files.items()]
         for start in range(0, len(pairs), TOGETHER):
-            part = pairs[start : start + TOGETHER]
+            pairs_at_once = pairs[start : start + TOGETHER]
             with self._one_line_errors("read"):
                 try:
-                    remotes, locals_ = ([*side] for side in zip(*part, strict=True))
+                    remotes, locals_ = ([*side] for side in zip(*pairs_at_once, strict=True))
                     self._wait(partial(self._files.get, remotes, locals_), size)
                 except FileNotFoundError:
-                    for remote, local in part:
+                    for remote, local in pairs_at_once:
                         try:
                             self._wait(partial(self._files.get_file, remote, local), size)
                         except FileNotFoundError:
@@ -268,10 +258,10 @@ class ObjectStore:
 
         Names become names of folders on this machine: nothing else than the name of an artefact may.
         """
-        found = {key: key.removesuffix(".json") for key in self.names("manifests")}
-        names = [name for key, name in found.items() if name != key and ARTEFACT_NAME.fullmatch(name)]
+        names_by_key = {key: key.removesuffix(".json") for key in self.names("manifests")}
+        names = [name for key, name in names_by_key.items() if name != key and ARTEFACT_NAME.fullmatch(name)]
         self._known, self._listed = set(names), time.monotonic()
-        return names, [key for key, name in found.items() if name not in self._known]
+        return names, [key for key, name in names_by_key.items() if name not in self._known]
 
     def read_manifest(self, name: str) -> bytes | None:
         """The manifest of an artefact, as it is now; None if there is none."""
@@ -282,9 +272,9 @@ class ObjectStore:
     def read_manifests(self, names: Sequence[str]) -> dict[str, bytes]:
         """The manifests of those artefacts that exist now."""
         contents = self.read_many([manifest_key(name) for name in names])
-        found = {name: contents[manifest_key(name)] for name in names if manifest_key(name) in contents}
-        self._known = (self._known - {*names}) | found.keys()
-        return found
+        manifests = {name: contents[manifest_key(name)] for name in names if manifest_key(name) in contents}
+        self._known = (self._known - {*names}) | manifests.keys()
+        return manifests
 
     def publish(self, name: str, files: Mapping[str, Path], manifest: bytes) -> bool:
         """Store the objects of an artefact, then its manifest; False if another process was quicker with that."""
@@ -319,7 +309,7 @@ class ObjectStore:
         """Whether other processes see other objects under the same URL."""
         return self.url.startswith("memory://")
 
-    def _wait(self, request: Callable[..., T], size: int = 0, seconds: float = ANSWER_SECONDS) -> T:
+    def _wait(self, request: Callable[..., _T], size: int = 0, seconds: float = ANSWER_SECONDS) -> _T:
         """The answer to a request; `WriteError` if it takes too long for `size` bytes.
 
         The libraries behind fsspec notice a server that sends nothing, after a while and several attempts, but not one
@@ -368,9 +358,9 @@ def object_key(name: str, file: str, digest: str) -> str:
 
 def _checked_url(url: str) -> str:
     """The URL without a slash at its end; UserError for one that could hold credentials or names no folder."""
-    found = _URL.match(url)
-    assert found is not None
-    protocol, rest = found[1].lower(), found[2].rstrip("/")
+    match = _URL.match(url)
+    assert match is not None
+    protocol, rest = match[1].lower(), match[2].rstrip("/")
     shown = f"{protocol}://{_SECRETS.sub('', f'//{rest}')[2:]}"
     if protocol not in SCHEMES:
         raise _unsupported_error(shown, protocol)
@@ -379,7 +369,7 @@ def _checked_url(url: str) -> str:
             f"{shown}: a URL of a workspace is written down in several places and must not hold a user name, a "
             "password or a query; give credentials in the environment or in the files of the provider"
         )
-    if {*rest} & {*"*[]{}"} or "//" in rest or any(part in (".", "..") for part in rest.split("/")):
+    if {*rest} & {*"*[]{}"} or "//" in rest or any(segment in (".", "..") for segment in rest.split("/")):
         raise UserError(f"{shown}: write the URL of a workspace without *, [, ], {{, }}, // and parts such as ..")
     if not rest:
         raise UserError(f"{shown}: the bucket is missing; write for instance {protocol}://bucket/experiments")
@@ -388,8 +378,8 @@ def _checked_url(url: str) -> str:
 
 def cache_folder() -> Path:
     """Where heedful keeps downloads: `HEEDFUL_CACHE`, else `heedful` in the user's cache folder."""
-    if given := os.environ.get("HEEDFUL_CACHE"):
-        return user_path(given)
+    if folder := os.environ.get("HEEDFUL_CACHE"):
+        return user_path(folder)
     cache = os.environ.get("XDG_CACHE_HOME")
     return user_path(cache or "~/.cache") / "heedful"
 
@@ -398,84 +388,3 @@ def workspace_cache(url: str) -> Path:
     """The folder with the local copy of a workspace behind a URL."""
     readable = re.sub(r"[^A-Za-z0-9-]+", "-", url.rpartition("/")[2])[:40]
     return cache_folder() / "workspaces" / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
-
-
-class Repetition:
-    """A thread that does something at intervals until it is stopped; failures to reach the store are passed over."""
-
-    def __init__(self, seconds: float, action: Callable[[], None]) -> None:
-        self._seconds, self._action, self._end = seconds, action, threading.Event()
-        self._thread = threading.Thread(target=self._repeat, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop, after an action that has begun."""
-        self._end.set()
-        self._thread.join()
-
-    def _repeat(self) -> None:
-        while not self._end.wait(self._seconds):
-            with suppress(WriteError, OSError):
-                self._action()
-
-
-class Lease:
-    """The right to make one artefact, which lasts as long as its holder rewrites an object.
-
-    Args:
-        owner: the same for processes that exclude each other by other means: one that finds a lease of its own owner
-            takes it over at once, because the holder is dead.
-    """
-
-    def __init__(self, store: ObjectStore, name: str, owner: str) -> None:
-        self.store, self.folder, self.owner = store, f".locks/{name}", owner
-        self.token = secrets.token_hex(8)
-        self.number: int | None = None
-        self._seen: tuple[int, bytes | None] = (-1, None)
-        self._since = 0.0
-        self._beats = 0
-        self._heart: Repetition | None = None
-
-    def try_to_acquire(self) -> bool:
-        """Take the lease if it is free, or if its holder has given no sign of life for `LEASE_SECONDS`."""
-        numbers = sorted(int(name) for name in self.store.names(self.folder) if name.isdecimal())
-        if numbers:
-            content, now = self.store.read(self._key(numbers[-1])), time.monotonic()
-            if (numbers[-1], content) != self._seen:
-                self._seen, self._since = (numbers[-1], content), now
-            is_dead = content is not None and content.startswith(f"{self.owner} ".encode())
-            if not is_dead and now - self._since < LEASE_SECONDS:
-                return False
-        number = numbers[-1] + 1 if numbers else 0
-        if not self.store.create(self._key(number), self._content()):
-            return False
-        self.number = number
-        for old in numbers:
-            self.store.delete(self._key(old))
-        self._heart = Repetition(HEARTBEAT_SECONDS, self._beat)
-        return True
-
-    def acquire(self, is_needless: Callable[[], bool]) -> None:
-        """Wait for the lease, or until it is needless; polls ever less often, at irregular intervals."""
-        delay = MAX_POLL_SECONDS / 50
-        while not self.try_to_acquire() and not is_needless():
-            time.sleep(delay * (0.5 + secrets.randbelow(1000) / 1000))
-            delay = min(delay * 1.5, MAX_POLL_SECONDS)
-
-    def release(self) -> None:
-        """Give the lease back."""
-        if self._heart is not None and self.number is not None:
-            self._heart.stop()
-            with suppress(WriteError):  # it expires
-                self.store.delete(self._key(self.number))
-
-    def _beat(self) -> None:
-        assert self.number is not None
-        self._beats += 1
-        self.store.write(self._key(self.number), self._content())
-
-    def _content(self) -> bytes:
-        return f"{self.owner} {self.token} {self._beats}".encode()
-
-    def _key(self, number: int) -> str:
-        return f"{self.folder}/{number}"

@@ -99,9 +99,9 @@ def join_tables(artefacts: Sequence[Artefact]) -> Artefact:
         return artefacts[0]
     import pandas
 
-    blocks = tuple(size for each in artefacts for size in each.blocks or (len(each.table),))
-    table = pandas.concat([each.table for each in artefacts], ignore_index=True)
-    n = sum(int(str(each.notes["n"])) for each in artefacts)
+    blocks = tuple(size for artefact in artefacts for size in artefact.blocks or (len(artefact.table),))
+    table = pandas.concat([artefact.table for artefact in artefacts], ignore_index=True)
+    n = sum(int(str(artefact.notes["n"])) for artefact in artefacts)
     return Artefact(table=table, notes={**artefacts[0].notes, "n": n}, blocks=blocks)
 
 
@@ -112,22 +112,24 @@ def join_columns(tables: Iterable[pandas.DataFrame], columns: Sequence[str]) -> 
 
     >>> import pandas
     >>> parts = [pandas.DataFrame({"uid": [uid], "method": ["gradient"], "curve": [[0.5]]}) for uid in ("a", "b")]
-    >>> found = join_columns(parts, ("uid", "method", "removals"))
-    >>> found.columns.tolist(), found["method"].dtype.name
+    >>> joined = join_columns(parts, ("uid", "method", "removals"))
+    >>> joined.columns.tolist(), joined["method"].dtype.name
     (['uid', 'method'], 'category')
     """
     import pyarrow
 
-    found = []
+    arrow_tables = []
     for table in tables:
-        part = pyarrow.Table.from_pandas(table[[name for name in columns if name in table]], preserve_index=False)
-        for place, field in enumerate(part.schema):
+        present = table[[name for name in columns if name in table]]
+        arrow_table = pyarrow.Table.from_pandas(present, preserve_index=False)
+        for position, field in enumerate(arrow_table.schema):
             is_text = pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type)
             if is_text and field.name != "uid":
-                part = part.set_column(place, field.name, part.column(place).dictionary_encode())
-        found.append(part.replace_schema_metadata())
-    whole = pyarrow.concat_tables(found, promote_options="permissive").unify_dictionaries()
-    del found
+                encoded = arrow_table.column(position).dictionary_encode()
+                arrow_table = arrow_table.set_column(position, field.name, encoded)
+        arrow_tables.append(arrow_table.replace_schema_metadata())
+    whole = pyarrow.concat_tables(arrow_tables, promote_options="permissive").unify_dictionaries()
+    del arrow_tables
     frame: pandas.DataFrame = whole.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
     return frame
 

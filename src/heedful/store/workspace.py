@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 import warnings
@@ -63,12 +62,18 @@ from heedful.store.atomic_write import (
     translate_write_errors,
     try_to_write,
 )
-from heedful.store.object_store import (
-    CHECKPOINT_SECONDS,
-    TOGETHER,
+from heedful.store.file_digest import count_file_changes
+from heedful.store.leases import (
     Lease,
+    delete_checkpoints,
+    delete_leases,
+    download_checkpoints,
+    hold_lease,
+    saved_checkpoints,
+)
+from heedful.store.object_store import (
+    TOGETHER,
     ObjectStore,
-    Repetition,
     cache_folder,
     is_url,
     local_path,
@@ -85,10 +90,8 @@ from heedful.store.recipe import (
     seed_group,
 )
 from heedful.store.shard import SHARD_CLASS
-from heedful.types import UserError, count_file_changes, shorten, user_path
+from heedful.types import UserError, shorten, user_path
 
-_CHECKPOINT = re.compile(r"\w[\w.-]*-[0-9a-f]{64}\.\w+")
-"""A file of unfinished work that contains the digest of its content in its name: it is complete wherever it is."""
 _SILENT = SilentProgress()
 _in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_progress", default=())
 """The recipes that are being made, outermost first, with the folders they were given when that began."""
@@ -96,8 +99,8 @@ _in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_prog
 
 def default_data_dir() -> Path:
     """The folder of corpora unless another is given: `HEEDFUL_DATA`, else `data` in the cache folder."""
-    if given := os.environ.get("HEEDFUL_DATA"):
-        return user_path(given)
+    if folder := os.environ.get("HEEDFUL_DATA"):
+        return user_path(folder)
     return cache_folder() / "data"
 
 
@@ -132,7 +135,7 @@ class Workspace:
         if not isinstance(self.place, str | Path):
             raise UserError(f"{shorten(self.place)} is not a workspace; give a folder or s3://bucket/folder")
         if not isinstance(self.batch_size, int) or isinstance(self.batch_size, bool) or self.batch_size < 1:
-            raise UserError(f"batch_size is {shorten(self.batch_size)}: give a number of texts from 1 on")
+            raise UserError(f"batch_size is {shorten(self.batch_size)}; give a positive number of texts")
         if isinstance(self.place, str) and is_url(self.place):
             self.store = ObjectStore(self.place)
             self.root = workspace_cache(self.store.url)
@@ -227,7 +230,7 @@ class Workspace:
         name of the new.
         """
         name = self.artefact_name(recipe)
-        begun = [folder.name for folder, each in _in_progress.get() if each == recipe and folder.parent == self.root]
+        begun = [folder.name for folder, made in _in_progress.get() if made == recipe and folder.parent == self.root]
         if begun and begun[-1] != name:
             raise self._changed_data_error(begun[-1])
         folder = self.root / ".partial" / name
@@ -235,51 +238,34 @@ class Workspace:
             folder.mkdir(parents=True, exist_ok=True)
             self._resumable.add(name)
             if self.store is not None and not any(folder.iterdir()):
-                sizes = self.store.sizes(f".partial/{name}")
-                found = [file for file in sizes if _CHECKPOINT.fullmatch(file)]
-                files = {f".partial/{name}/{file}": folder / file for file in found}
-                self.store.download(files, sum(sizes[file] for file in found))
+                download_checkpoints(self.store, name, folder)
         return folder
-
-    def _checkpoints(self, name: str) -> list[str]:
-        """The names of the files of unfinished work behind the URL."""
-        return [] if self.store is None else [*filter(_CHECKPOINT.fullmatch, self.store.names(f".partial/{name}"))]
-
-    def _store_checkpoints(self, name: str) -> None:
-        """Store the checkpoints of unfinished work behind the URL, in place of earlier ones."""
-        assert self.store is not None
-        here = {path.name: path for path in (self.root / ".partial" / name).glob("*")}
-        there = self._checkpoints(name)
-        new = {file: path for file, path in here.items() if _CHECKPOINT.fullmatch(file) and file not in there}
-        self.store.upload({f".partial/{name}/{file}": path for file, path in new.items()})
-        for file in there if new else ():
-            self.store.delete(f".partial/{name}/{file}")
 
     def entries(self) -> list[IndexEntry]:
         """All complete artefacts by name; damaged and foreign folders are skipped with a warning."""
-        found, damages = self.scan()
+        entries, damages = self.scan()
         for damage in damages:
             warnings.warn(f"skipped: {damage}", CorruptArtefactWarning, stacklevel=2)
-        return found
+        return entries
 
     def scan(self) -> tuple[list[IndexEntry], list[CorruptArtefactError]]:
         """All complete artefacts by name, and what is wrong with damaged and foreign folders."""
         if self.store is not None:
             return self._scan_store(self.store)
-        found, damages = [], []
+        entries, damages = [], []
         for folder in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
             try:
-                found.append(read_entry(folder))
+                entries.append(read_entry(folder))
             except CorruptArtefactError as damage:
                 damages.append(damage)
-        return found, damages
+        return entries, damages
 
     def index(self) -> pandas.DataFrame:
         """All complete artefacts as a table: name, kind, recipe class, each fact, settings, links and path."""
-        shown = [each.name for each in fields(IndexEntry) if each.name != "fetch_tensors"]
-        rows = [{**{name: getattr(each, name) for name in shown}, **each.facts} for each in self.entries()]
+        shown = [entry.name for entry in fields(IndexEntry) if entry.name != "fetch_tensors"]
+        rows = [{**{name: getattr(entry, name) for name in shown}, **entry.facts} for entry in self.entries()]
         return pandas.DataFrame(
             rows, columns=None if rows else ["name", "kind", "recipe_class", "settings", "links", "group", "path"]
         )
@@ -306,7 +292,7 @@ class Workspace:
         self.delete_leftovers(name)
         artefact = self._make_in_memory(recipe)
         if not isinstance(artefact, Artefact):
-            raise TypeError(f"{type(recipe).__name__}.make gave a {type(artefact).__name__}, not an Artefact")
+            raise TypeError(f"{type(recipe).__name__}.make returned a {type(artefact).__name__}, not an Artefact")
         summary = recipe.summarize(artefact)
         artefact = replace(artefact, summary=summary, notes={**artefact.notes, **recipe.explain(summary)})
         index: dict[str, object] = {
@@ -322,19 +308,20 @@ class Workspace:
         # Last of all that reads the data: links and group hold its hash too.
         if self.artefact_name(recipe) != name or count_file_changes() != changes:
             raise self._changed_data_error(name)
-        parts = [self.root / self.artefact_name(shard) for shard in artefact.shards]
+        shard_folders = [self.root / self.artefact_name(shard) for shard in artefact.shards]
         for shard in artefact.shards:
             self.ensure(shard)  # it may have been made elsewhere
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
             with translate_write_errors(self.root):
                 staging.mkdir(parents=True)
-                write_artefact(staging, artefact, {NOTES: artefact.notes, RECIPE: description, INDEX: index}, parts)
+                documents = {NOTES: artefact.notes, RECIPE: description, INDEX: index}
+                write_artefact(staging, artefact, documents, shard_folders)
                 self._publish(staging, self.root / name)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        for part in parts:
-            self.delete(part.name)
+        for shard_folder in shard_folders:
+            self.delete(shard_folder.name)
         shutil.rmtree(self.root / ".partial" / name, ignore_errors=True)
         for damaged in (self.root / ".damaged").glob(f"{name}.*"):
             shutil.rmtree(damaged, ignore_errors=True)
@@ -356,13 +343,13 @@ class Workspace:
                     raise
                 if not self.automatic_batch_size or self.batch_size == 1:
                     raise UserError(
-                        f"the memory of {self.device} is too small for {self.batch_size} texts at once: give a smaller "
+                        f"out of memory on {self.device} with a batch of {self.batch_size} texts; give a smaller "
                         "batch size, or auto, or shorter texts"
                     ) from error
             # Outside the handler, which keeps the tensors of the failed attempt.
             self.batch_size //= 2
             free_cached_memory(torch.device(self.device))
-            warnings.warn(f"memory ran out: going on with {self.batch_size} texts at once", stacklevel=2)
+            warnings.warn(f"out of memory; continuing with a batch size of {self.batch_size}", stacklevel=2)
 
     def failure_file(self, name: str) -> Path:
         """Where the traceback of the recipe with this artefact name is written; removed when it succeeds."""
@@ -385,17 +372,17 @@ class Workspace:
         if self.store is not None:
             self.store.check_writable()
 
-    def read_document(self, place: str) -> bytes | None:
+    def read_document(self, name: str) -> bytes | None:
         """A small file beside the artefacts, for instance `.audits/state.json`; None if it cannot be read."""
         if self.store is not None:
-            return self.store.read(place)
+            return self.store.read(name)
         try:
-            return (self.root / place).read_bytes()
+            return (self.root / name).read_bytes()
         except OSError:
             return None
 
     def list_documents(self, folder: str) -> list[str]:
-        """The names of the small files in a folder beside the artefacts, sorted; none if there is no such folder."""
+        """The names of the small files in a folder beside the artefacts, sorted; empty if the folder does not exist."""
         if self.store is not None:
             return self.store.names(folder)
         try:
@@ -403,29 +390,29 @@ class Workspace:
         except OSError:
             return []
 
-    def write_document(self, place: str, text: str) -> None:
+    def write_document(self, name: str, text: str) -> None:
         """Write a small file beside the artefacts, completely or not at all."""
         if self.store is not None:
-            self.store.write(place, text.encode())
+            self.store.write(name, text.encode())
             return
         with translate_write_errors(self.root):
-            replace_text(self.root / place, text)
+            replace_text(self.root / name, text)
 
-    def create_document(self, place: str, text: str) -> None:
+    def create_document(self, name: str, text: str) -> None:
         """Write a small file beside the artefacts unless it exists; of two writers the first one counts."""
         if self.store is not None:
-            self.store.create(place, text.encode())
+            self.store.create(name, text.encode())
             return
-        draft = self.root / f"{place}.{secrets.token_hex(8)}"
+        draft = self.root / f"{name}.{secrets.token_hex(8)}"
         with translate_write_errors(self.root):
             replace_text(draft, text)
             try:
-                os.link(draft, self.root / place)
+                os.link(draft, self.root / name)
             except FileExistsError:
                 pass
             except OSError:  # a filesystem without links
-                if not (self.root / place).exists():
-                    draft.rename(self.root / place)
+                if not (self.root / name).exists():
+                    draft.rename(self.root / name)
             finally:
                 draft.unlink(missing_ok=True)
 
@@ -454,7 +441,7 @@ class Workspace:
         """
         if self.store is not None and not name:
             with suppress(WriteError):
-                self._delete_leases(self.store)
+                delete_leases(self.store)
                 self._delete_stored_shards(self.store)
         for purpose in ("staging", "partial", "damaged"):
             parent = self.root / f".{purpose}"
@@ -478,8 +465,8 @@ class Workspace:
 
     def _delete_stored_shards(self, store: ObjectStore) -> None:
         """Delete the shards of artefacts that are complete: who joined them was killed before it could."""
-        found = store.artefacts()
-        names = [name for name in found if name.startswith(f"{SHARD_CLASS}-")]
+        stored = store.artefacts()
+        names = [name for name in stored if name.startswith(f"{SHARD_CLASS}-")]
         indexes: dict[str, str] = {}
         for name, written in store.read_manifests(names).items() if names else ():
             with suppress(CorruptArtefactError):
@@ -487,15 +474,8 @@ class Workspace:
                 indexes[object_keys(f"{store.url}/{name}", manifest)[INDEX]] = name
         for key, content in store.read_many([*indexes]).items() if indexes else ():
             with suppress(*PARSE_ERRORS):  # damaged: whoever needs it makes it again
-                if json.loads(content)["links"]["whole"][0] in found:
+                if json.loads(content)["links"]["whole"][0] in stored:
                     self.delete(indexes[key])
-
-    def _delete_leases(self, store: ObjectStore) -> None:
-        """Delete the leases of artefacts that are complete: their holders were killed."""
-        for name in store.names(".locks"):
-            if store.is_known(name):
-                for number in store.names(f".locks/{name}"):
-                    store.delete(f".locks/{name}/{number}")
 
     def _fetch(self, folder: Path, *, tensors: bool = True) -> bool:
         """Whether the artefact exists; behind a URL it is then in the cache. CorruptArtefactError if it is damaged."""
@@ -564,9 +544,9 @@ class Workspace:
 
     def _scan_store(self, store: ObjectStore) -> tuple[list[IndexEntry], list[CorruptArtefactError]]:
         """As `scan`; what is not in the cache is downloaded without its tensors, and so is what is damaged there."""
-        (names, foreign), found = store.list_manifests(), dict[str, IndexEntry]()
+        (names, foreign), entries = store.list_manifests(), dict[str, IndexEntry]()
         damages = [
-            CorruptArtefactError(f"{store.url}/manifests/{key} is no manifest of an artefact; delete it", key)
+            CorruptArtefactError(f"{store.url}/manifests/{key} is not the manifest of an artefact; delete it", key)
             for key in foreign
         ]
 
@@ -576,21 +556,21 @@ class Workspace:
                 folder = self.root / name
                 try:
                     entry = read_entry(folder, tensors=False)
-                    found[name] = replace(entry, fetch_tensors=partial(self._fetch, folder))
+                    entries[name] = replace(entry, fetch_tensors=partial(self._fetch, folder))
                 except CorruptArtefactError as damage:
                     wrong[name] = damage
             return wrong
 
         read_cache(names)
-        absent = [name for name in names if name not in found]
+        absent = [name for name in names if name not in entries]
         for start in range(0, len(absent), TOGETHER):
-            part = absent[start : start + TOGETHER]
-            for name in part:
+            names_at_once = absent[start : start + TOGETHER]
+            for name in names_at_once:
                 shutil.rmtree(self.root / name, ignore_errors=True)
-            damages += self._download(store, part, tensors=False)
+            damages += self._download(store, names_at_once, tensors=False)
         wrong = read_cache(name for name in absent if (self.root / name).exists())
         damages += wrong.values()
-        return [found[name] for name in names if name in found], damages
+        return [entries[name] for name in names if name in entries], damages
 
     def _is_stored(self, store: ObjectStore, folder: Path) -> bool:
         """Whether a complete artefact is behind the URL, and then in the cache.
@@ -662,7 +642,7 @@ class Workspace:
     @contextmanager
     def _hold_lock(self, folder: Path, recipe: Recipe) -> Iterator[None]:
         """Hold the lock of one artefact; show progress while another process has it."""
-        if any(folder == other for other, _ in _in_progress.get()):
+        if any(folder == begun for begun, _ in _in_progress.get()):
             raise RuntimeError(f"the recipe {folder.name} depends on itself")
         lock = self._lock(folder.name)
         with translate_write_errors(self.root):
@@ -675,33 +655,18 @@ class Workspace:
                     step()
         token = _in_progress.set((*_in_progress.get(), (folder, recipe)))
         try:
-            with self._hold_lease(folder.name):
+            if self.store is None:
                 yield
+                return
+            partial_folder = self.root / ".partial" / folder.name
+            with hold_lease(Lease(self.store, folder.name, self._owner()), self.progress):
+                with saved_checkpoints(self.store, folder.name, partial_folder):
+                    yield
+                if folder.name in self._resumable:
+                    delete_checkpoints(self.store, folder.name)
         finally:
             _in_progress.reset(token)
             lock.release()
-
-    @contextmanager
-    def _hold_lease(self, name: str) -> Iterator[None]:
-        """Behind a URL, hold the lease of one artefact; show progress while another machine has it."""
-        if self.store is None:
-            yield
-            return
-        store, lease = self.store, Lease(self.store, name, self._owner())
-        try:
-            if not lease.try_to_acquire():
-                with self.progress.task(f"waiting for another machine that makes {name}", 1) as step:
-                    lease.acquire(lambda: store.read_manifest(name) is not None)
-                    step()
-            saver = Repetition(CHECKPOINT_SECONDS, partial(self._store_checkpoints, name))
-            try:
-                yield
-            finally:
-                saver.stop()
-            for file in self._checkpoints(name) if name in self._resumable else ():
-                store.delete(f".partial/{name}/{file}")
-        finally:
-            lease.release()
 
     def _owner(self) -> str:
         """A name for all processes that use this cache: they exclude each other by file locks."""

@@ -28,7 +28,7 @@ class Ranking:
     """One person ranked the heat-maps of one item.
 
     Ranks are competition ranks: equal maps share the best of their ranks, and the next rank is left out ("1 1 3"). On a
-    check, `worst` names the map to which the page asked to give the last place; it is no method of the study.
+    check, `worst` names the map to which the page asked to give the last place; it is not a method of the study.
     """
 
     person: str
@@ -41,8 +41,10 @@ class Ranking:
     def __post_init__(self) -> None:
         right = competition_ranks(list(self.ranks.values()))
         if list(self.ranks.values()) != right:
-            given = " ".join(map(str, self.ranks.values()))
-            raise UserError(f"{given} is no competition ranking of item {self.item}: write {' '.join(map(str, right))}")
+            ranks = " ".join(map(str, self.ranks.values()))
+            raise UserError(
+                f"{ranks} is not a competition ranking of item {self.item}: write {' '.join(map(str, right))}"
+            )
         if self.worst is not None and self.worst not in self.ranks:
             raise UserError(f"the worst map {self.worst!r} of item {self.item} was not ranked")
 

@@ -34,6 +34,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heedful.figures import Series
+from heedful.report.heatmap import SHADES, shade_class, shaded_spans
+from heedful.report.html import read_template
 from heedful.study.answers import Occasion, competition_ranks
 from heedful.study.connections import ConnectionLimits, allowed_connections, limited_protocol
 from heedful.study.design import (
@@ -62,10 +65,10 @@ from heedful.study.storage import (
 )
 from heedful.types import UserError
 
-LEVELS = 8
-"""Steps of strength that are told apart on a page; 0 is not marked."""
-PATCH_SIZE, FRAME = 10, 0.15
-"""Size of a square of a drawing, and the width of its frame per level."""
+SCALE = tuple(step / 8 for step in range(1, 9))
+"""Strengths that the key of a page shows."""
+PATCH_SIZE, FRAME = 10, 1.2
+"""Size of a square of a drawing, and the width of its frame at full strength."""
 MAX_BODY, MAX_FIELDS = 8192, 64
 MAX_PATH = 128
 BODY_SECONDS = 15.0
@@ -93,7 +96,7 @@ HEADERS = {
 }
 _STATIC = {"/study.css": "text/css", "/study.js": "text/javascript"}
 _KEPT = "kept"
-_NOTES = {_KEPT: "You had answered that page before, and that answer was kept. Go back if you want to change it."}
+_NOTES = {_KEPT: "You already answered that page, and that answer was kept. Go back if you want to change it."}
 
 
 class RateLimit:
@@ -188,7 +191,9 @@ class StudyPages:
 
     async def _static(self, request: Request) -> Response:
         name = request.url.path
-        return Response(template_text(name[1:]), media_type=_STATIC[name], headers={"cache-control": "max-age=300"})
+        text = template_text(name[1:])
+        text = read_template("heatmap.css") + text if name.endswith(".css") else text
+        return Response(text, media_type=_STATIC[name], headers={"cache-control": "max-age=300"})
 
     def render(self, template: str, values: Mapping[str, object], status: int = 200) -> Response:
         """A page from its template; every text is escaped."""
@@ -236,7 +241,9 @@ class StudyPages:
         self._state(visit)
         if self._has_code(visit, "withdraw"):
             self.store.erase(visit.person)
-            text = Markup("<h1>Deleted</h1><p>All your answers are deleted, and your link has ended. Thank you.</p>")
+            text = Markup(
+                "<h1>Deleted</h1><p>All your answers are deleted, and your link no longer works. Thank you.</p>"
+            )
             return self.render("document.html", {"text": text})
         code = form_code(self.keys, visit.person, "withdraw")
         text = Markup("<h1>Withdraw</h1>")
@@ -314,7 +321,7 @@ class StudyPages:
             "revision": revision,
             "began": began,
             "code": form_code(self.keys, visit.person, visit.number, revision, began),
-            "levels": range(1, LEVELS + 1),
+            "shades": [shade_class(strength, 1.0) for strength in SCALE],
             "patch_scale": patch_scale(),
         }
         return self.render("item.html", values, status)
@@ -336,7 +343,7 @@ class StudyPages:
         return next((number + 1 for number in range(len(plan)) if number not in answered), "thanks")
 
     def _outdated(self, visit: Visit) -> Response:
-        text = Markup("<h1>This form is out of date</h1><p>Nothing was lost. Please go on from where you were.</p>")
+        text = Markup("<h1>This form is out of date</h1><p>Nothing was lost. Please continue where you were.</p>")
         values = {"text": text, "token": visit.token, "onward": f"/s/{visit.token}", "begun": True}
         return self.render("document.html", values, 400)
 
@@ -345,20 +352,19 @@ class StudyPages:
     def _draw(self, uid: str, name: str, letter: str) -> MapView:
         """A map of an item: the same drawing for all methods."""
         item = self._items[uid]
-        levels = map_levels(item.maps[name])
-        strongest = sorted(range(len(levels)), key=lambda place: (-item.maps[name][place], place))[:N_NAMED]
-        named = [place for place in strongest if levels[place]]
+        strengths = item.maps[name]
+        strongest = sorted(range(len(strengths)), key=lambda word: (-strengths[word], word))[:N_NAMED]
+        named = [word for word in strongest if shade_class(strengths[word], 1.0)]
         if item.patches is None:
-            words = ", ".join(item.words[place] for place in named)
-            return MapView(letter, text_drawing(item, levels), words)
-        places = (item.words[place].split(",") for place in named)
-        words = "; ".join(f"row {int(row) + 1}, column {int(column) + 1}" for row, column in places)
-        return MapView(letter, patch_drawing(item, levels, f"Map {letter}. Strongest squares: {words}"), words)
+            words = ", ".join(item.words[word] for word in named)
+            return MapView(letter, text_drawing(item, strengths), words)
+        corners = (item.words[word].split(",") for word in named)
+        words = "; ".join(f"row {int(row) + 1}, column {int(column) + 1}" for row, column in corners)
+        return MapView(letter, patch_drawing(item, strengths, f"Map {letter}. Strongest squares: {words}"), words)
 
     def _plain(self, item: StudyItem) -> Markup:
-        if item.patches is None:
-            return text_drawing(item, [0] * len(item.words))
-        return patch_drawing(item, [0] * len(item.words), "The image")
+        blank = [0.0] * len(item.words)
+        return text_drawing(item, blank) if item.patches is None else patch_drawing(item, blank, "The image")
 
     # The owner's pages
 
@@ -411,16 +417,16 @@ class StudyPages:
             headers = error.headers or {}
         headings = {
             404: ("Not found", "There is no such page. Please check the link that you were given."),
-            413: ("Too much", "This was more than the page takes."),
+            413: ("Too much", "This was more than the page accepts."),
             429: ("One moment", "Too many requests at once. Please try again in a second."),
         }
         heading, advice = headings.get(
             status, ("Please try again", "Something failed here. What was stored is safe; please reload the page.")
         )
         text = Markup("<h1>{}</h1><p>{}</p>").format(heading, advice)
-        found = self.render("document.html", {"text": text}, status)
-        found.headers.update({name: value for name, value in headers.items() if name != "Allow"})
-        return found
+        response = self.render("document.html", {"text": text}, status)
+        response.headers.update({name: value for name, value in headers.items() if name != "Allow"})
+        return response
 
 
 @dataclass(frozen=True)
@@ -436,10 +442,10 @@ class Visit:
 
 def read_ranks(form: Mapping[str, str], count: int) -> tuple[str, str, list[int]]:
     """The content of a ranking; or what is wrong with it, and the ranking that was probably meant."""
-    given = [form.get(f"a{place}", "") for place in range(count)]
-    if not all(text.isascii() and text.isdigit() and 1 <= int(text[:3]) <= count and len(text) < 3 for text in given):
+    fields = [form.get(f"a{place}", "") for place in range(count)]
+    if not all(text.isascii() and text.isdigit() and 1 <= int(text[:3]) <= count and len(text) < 3 for text in fields):
         return "", f"Please give every map a place from 1 to {count}.", []
-    ranks = [int(text) for text in given]
+    ranks = [int(text) for text in fields]
     right = competition_ranks(ranks)
     if ranks == right:
         return json.dumps({"ranks": ranks}, separators=(",", ":")), "", []
@@ -447,19 +453,19 @@ def read_ranks(form: Mapping[str, str], count: int) -> tuple[str, str, list[int]
 
 
 def explain_ranks(ranks: Sequence[int]) -> str:
-    """Why these places are no ranking.
+    """Why these places are not a ranking.
 
     >>> explain_ranks([1, 2, 2, 3])
     'The places 1 2 2 3 do not fit: 2 maps share place 2, so the next place is 4, not 3.'
     >>> explain_ranks([2, 3, 3])
-    'The places 2 3 3 do not fit: nobody has place 1, which the best map gets.'
+    'The places 2 3 3 do not fit: no map has place 1, which is for the best map.'
     """
     shown = " ".join(map(str, ranks))
     expected = 1
     for rank in sorted(set(ranks)):
         if rank != expected:
             if expected == 1:
-                return f"The places {shown} do not fit: nobody has place 1, which the best map gets."
+                return f"The places {shown} do not fit: no map has place 1, which is for the best map."
             before = max(each for each in ranks if each < rank)
             sharing = ranks.count(before)
             reason = f"{sharing} maps share place {before}, so" if sharing > 1 else f"after place {before}"
@@ -476,54 +482,45 @@ def read_guess(form: Mapping[str, str], choices: Sequence[str]) -> tuple[str, st
     return json.dumps({"guess": choices[int(number)]}, separators=(",", ":")), "", []
 
 
-def map_levels(strengths: Sequence[float]) -> list[int]:
-    """Strengths from 0 to 1 as levels.
-
-    >>> map_levels([0.0, 0.01, 0.5, 1.0])
-    [0, 1, 4, 8]
-    """
-    return [min(LEVELS, math.ceil(LEVELS * value - 1e-9)) if value > 0 else 0 for value in strengths]
-
-
-def text_drawing(item: StudyItem, levels: Sequence[int]) -> Markup:
-    """The words of a text, each with its level as a CSS class."""
-    parts = []
-    for place, (word, level) in enumerate(zip(item.words, levels, strict=True)):
-        if item.second and place == item.second:
-            parts.append("</p>\n<p>")
-        elif place and place not in item.joined:
-            parts.append(" ")
-        parts.append(f'<span class="l{level}">{escape(word)}</span>' if level else str(escape(word)))
-    return Markup("<p>" + "".join(parts) + "</p>")  # safe: every word is escaped
+def text_drawing(item: StudyItem, strengths: Sequence[float]) -> Markup:
+    """The words of a text, each with the class of its shade and without its number."""
+    spaced = [("" if word == item.second or word in item.joined else " ", text) for word, text in enumerate(item.words)]
+    spans = shaded_spans(spaced, Series("", tuple(strengths)), has_titles=False)
+    parts = (spans[: item.second], spans[item.second :]) if item.second else (spans,)
+    return Markup("\n".join(f"<p>{''.join(part).strip()}</p>" for part in parts))  # safe: every word is escaped
 
 
-def patch_drawing(item: StudyItem, levels: Sequence[int], label: str) -> Markup:
+def patch_drawing(item: StudyItem, strengths: Sequence[float], label: str) -> Markup:
     """The picture of the page with a square on each patch; its frame is inside of the patch."""
     assert item.patches is not None
     rows, columns = item.patches
     size = PATCH_SIZE
-    places = (tuple(map(int, name.split(","))) for name in item.words)
-    squares = [_square(row, column, level) for (row, column), level in zip(places, levels, strict=True) if level]
+    corners = (map(int, name.split(",")) for name in item.words)
+    drawn = zip(corners, strengths, strict=True)
+    squares = "".join(_square(row, column, strength) for (row, column), strength in drawn)
     box = f'viewBox="0 0 {columns * size} {rows * size}"'
-    # Under squares the picture is grey and faint, so that their colour and frames are seen on every picture.
+    # Under squares the picture is grey and faint, so that their color and frames are seen on every picture.
     faint = ' class="faint"' if squares else ""
     use = f'<use href="#picture"{faint} width="{columns * size}" height="{rows * size}"/>'
     return Markup(  # safe: numbers, and a label that is escaped
-        f'<svg class="picture" {box} role="img" aria-label="{escape(label)}">{use}{"".join(squares)}</svg>'
+        f'<svg class="picture" {box} role="img" aria-label="{escape(label)}">{use}{squares}</svg>'
     )
 
 
-def _square(row: int, column: int, level: int) -> str:
-    """A square with its frame inside of the patch; the style sheet has the same width of the frame."""
-    frame = FRAME * level
-    place = f'x="{PATCH_SIZE * column + frame / 2:g}" y="{PATCH_SIZE * row + frame / 2:g}"'
-    return f'<rect class="q{level}" {place} width="{PATCH_SIZE - frame:g}" height="{PATCH_SIZE - frame:g}"/>'
+def _square(row: int, column: int, strength: float) -> str:
+    """A square with its frame inside of the patch, empty without a shade; the style sheet has the same frame."""
+    shade = shade_class(strength, 1.0)
+    if not shade:
+        return ""
+    frame = FRAME * round(SHADES * strength) / SHADES
+    corner = f'x="{PATCH_SIZE * column + frame / 2:g}" y="{PATCH_SIZE * row + frame / 2:g}"'
+    return f'<rect class="{shade}" {corner} width="{PATCH_SIZE - frame:g}" height="{PATCH_SIZE - frame:g}"/>'
 
 
 def patch_scale() -> Markup:
-    """All levels of squares side by side."""
-    squares = "".join(_square(0, level - 1, level) for level in range(1, LEVELS + 1))
-    return Markup(f'<svg viewBox="0 0 {LEVELS * PATCH_SIZE} {PATCH_SIZE}">{squares}</svg>')
+    """Squares of growing strength side by side."""
+    squares = "".join(_square(0, column, strength) for column, strength in enumerate(SCALE))
+    return Markup(f'<svg viewBox="0 0 {len(SCALE) * PATCH_SIZE} {PATCH_SIZE}">{squares}</svg>')
 
 
 def _go(visit: Visit, step: int | str) -> Response:
@@ -612,7 +609,7 @@ def render_markdown(path: Path) -> Markup:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as text in UTF-8: write it again") from error
+        raise UserError(f"{path} is not valid UTF-8; save it again in that encoding") from error
     return Markup(
         MarkdownIt("commonmark", {"html": False}).disable("image").enable("table").render(text)
     )  # safe: no HTML
@@ -644,7 +641,7 @@ def serve(
     """
     if not host.strip():
         raise UserError(
-            "--host is empty: name an address, 127.0.0.1 for this machine only or 0.0.0.0 for every network"
+            "--host is empty; name an address: 127.0.0.1 for this machine only or 0.0.0.0 for every network"
         )
     app = create_app(folder, database)
     try:
@@ -653,8 +650,8 @@ def serve(
         # Connections inherit it; otherwise a page waits 40 ms for an acknowledgement of its headers.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no number of a port"
-        raise UserError(f"cannot listen at {host}:{port} ({reason}); choose another --host or --port") from error
+        reason = error.strerror if isinstance(error, OSError) else "not a port number"
+        raise UserError(f"cannot listen on {host}:{port} ({reason}); choose another --host or --port") from error
     if say is not None:
         say(f"Serving {folder} at http://{host}:{listening.getsockname()[1]}; the links are in {folder / 'links.txt'}.")
         if host not in ("127.0.0.1", "::1", "localhost"):

@@ -43,10 +43,10 @@ class ConnectionLimits:
 
     def admits(self, connection: LimitedProtocol) -> bool:
         """Count a new connection and close another one if there are too many; False if none can be closed."""
-        limit, own = self._limit(connection.address), self._addresses.get(connection.address)
+        limit, of_address = self._limit(connection.address), self._addresses.get(connection.address)
         admitted = True
-        if limit and own is not None and len(own) >= limit:
-            admitted = self._close_one(own)
+        if limit and of_address is not None and len(of_address) >= limit:
+            admitted = self._close_one(of_address)
         elif self._count >= self.most:  # whoever has most connections gives one up
             admitted = self._close_one(max(self._addresses.values(), key=len))
         self._count += 1

@@ -158,13 +158,13 @@ class StudyOptions:
     @property
     def shares(self) -> dict[StudyTask, TaskShare]:
         """How many answers of each kind a person gives in each task."""
-        found, tasks = {}, self.tasks
+        by_task, tasks = {}, self.tasks
         for place, task in enumerate(tasks):
             total, checks, repeats = (
                 (number + place) // len(tasks) for number in (self.per_person, self.n_checks, self.n_repeats)
             )
-            found[task] = TaskShare(total - checks - repeats, checks, repeats)
-        return found
+            by_task[task] = TaskShare(total - checks - repeats, checks, repeats)
+        return by_task
 
     @property
     def reserved(self) -> int:
@@ -266,9 +266,9 @@ def control_map(maps: Sequence[Sequence[float]], rng: Generator) -> tuple[float,
     """
     mean = np.mean(np.asarray(maps, dtype=float), axis=0)
     weakest_first = np.lexsort((rng.random(len(mean)), mean))
-    found = np.zeros(len(mean))
-    found[weakest_first] = np.sort(np.asarray(maps[0], dtype=float))[::-1]
-    return tuple(found.tolist())
+    scores = np.zeros(len(mean))
+    scores[weakest_first] = np.sort(np.asarray(maps[0], dtype=float))[::-1]
+    return tuple(scores.tolist())
 
 
 def make_plans(
@@ -310,22 +310,22 @@ def _even_out(plans: Mapping[str, tuple[Slot, ...]], items: Sequence[str]) -> di
     Nobody ranks what they guessed, so that an item may have been ranked twice less than another: somebody who has not
     seen it then ranks it in place of one that was ranked most.
     """
-    found = dict(plans)
+    evened = dict(plans)
     ranked = Counter(
         slot.item
         for plan in plans.values()
         for slot in plan
         if slot.task is StudyTask.RANK and slot.occasion is Occasion.MAIN
     )
-    while (chain := _exchanges(found, items, ranked)) is not None:
+    while (chain := _exchanges(evened, items, ranked)) is not None:
         for person, before, after in chain:
-            found[person] = tuple(
+            evened[person] = tuple(
                 replace(slot, item=after) if slot.item == before and slot.task is StudyTask.RANK else slot
-                for slot in found[person]
+                for slot in evened[person]
             )
         ranked[chain[0][1]] -= 1
         ranked[chain[-1][2]] += 1
-    return found
+    return evened
 
 
 def _exchanges(
@@ -375,9 +375,9 @@ class _Planner:
         least = sorted(order, key=lambda place: self.shown[task][free[place].uid])[: share.main]
         chosen = [free[place] for place in self.rng.permutation(least)]
         self.shown[task].update(item.uid for item in chosen)
-        own: Counter[str | None] = Counter()
+        of_person: Counter[str | None] = Counter()
         slots = [
-            self.slot(task, item, Occasion.MAIN, self.conditions.setdefault(item.uid, Counter()), own)
+            self.slot(task, item, Occasion.MAIN, self.conditions.setdefault(item.uid, Counter()), of_person)
             for item in chosen
         ]
         # What is repeated comes from the first half, and comes back in the last third.
@@ -521,7 +521,7 @@ def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
         THANKS_FILE: template_text(THANKS_FILE),
         KEYS_FILE: add_checksum(_KEYS.dump_json(keys, indent=1).decode()) + "\n",
         LINKS_FILE: "\n".join(links) + "\n",
-        # Last: a folder without it is no study.
+        # Last: a folder without it is not a study.
         STUDY_FILE: add_checksum(_STUDY.dump_json(stored).decode()) + "\n",
     }
     with translate_write_errors(folder):
@@ -553,17 +553,17 @@ def _read(path: Path, adapter: TypeAdapter[_File]) -> _File:
         if path.exists() and not path.is_file():  # a pipe would never end
             raise FileNotFoundError
         text = path.read_bytes()
-        found = adapter.validate_json(text)
+        content = adapter.validate_json(text)
     except FileNotFoundError:
         raise UserError(f"{path.parent} has no {path.name}: make a study with heedful study build") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][:3]))
         raise UserError(f"{path} is damaged ({place or 'JSON'}: {first['msg']}): {_RESTORE}") from error
-    if damage := find_damage(text, [field.name for field in fields(type(found))]):
+    if damage := find_damage(text, [field.name for field in fields(type(content))]):
         hint = f"; if you edited it, delete its entry {CHECKSUM!r}"
         raise UserError(f"{path} is damaged ({damage}): {_RESTORE}{hint}")
-    return found
+    return content
 
 
 def instructions_text(study: Study) -> str:

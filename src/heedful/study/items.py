@@ -1,12 +1,10 @@
 """The items of a study: texts or images with the stored scores of several methods, and which of them are drawn.
 
-Items come from the pages of texts that an audit or a report writes, or from a workspace. Both are read in the form in
-which these pages hold their data.
+Items come from the tables of texts that an audit or a report writes beside its pages, or from a workspace.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
@@ -19,17 +17,24 @@ import pandas as pd
 import torch
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from heedful import catalogue
 from heedful.audits.analysis import image_pixels
 from heedful.audits.evidence import MIN_WORDS, stratify
-from heedful.figures import printable
+from heedful.formatting import page_text
 from heedful.measures.rank_correlation import spearman_matrix
 from heedful.report.charts import png_base64
-from heedful.report.explorer import FOLDER as PAGES
-from heedful.report.explorer import ModelTexts, collect_texts, data_json, find_model_texts, patch_grid
+from heedful.report.text_table import FOLDER as TABLES
+from heedful.report.text_table import (
+    ModelTexts,
+    TextTable,
+    collect_texts,
+    find_model_texts,
+    patch_grid,
+    read_table_header,
+    read_text_table,
+)
 from heedful.store.artefact_files import IndexEntry, StoredArtefact
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
@@ -45,49 +50,10 @@ from heedful.study.design import (
 )
 from heedful.types import UserError, user_path
 
-MAX_WORDS = 200
+_MAX_WORDS = 200
 """Longest text that people are asked to read, by default."""
 MAX_CHOICES = 6
 """Most predictions among which people guess; of more classes others are drawn for each item."""
-_DATA = re.compile(r'<script type="application/json" id="data"[^>]*>(.*?)</script>', re.DOTALL)
-_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class _PageRow:
-    name: str
-    adversarial: bool
-    summed: bool
-
-
-@dataclass(frozen=True)
-class _PageWeights:
-    weights: list[float | None]
-
-
-@dataclass(frozen=True)
-class _PageText:
-    uid: str
-    tokens: list[str]
-    joined: list[int]
-    second: int
-    predicted: int | None
-    rows: list[_PageWeights | None]
-    words: list[int]
-    image: str = ""
-
-
-@dataclass(frozen=True)
-class _PageData:
-    """What the page of a model's texts holds, as far as a study needs it."""
-
-    classes: list[str]
-    rows: list[_PageRow]
-    texts: list[_PageText]
-    patches: tuple[int, int] | None = None
-
-
-_PAGE = TypeAdapter(_PageData)
 
 
 @dataclass(frozen=True)
@@ -119,7 +85,7 @@ class ItemChoice:
     by: str = "class"
     scores: str = "positive"
     scale: str = "share"
-    max_words: int = MAX_WORDS
+    max_words: int = _MAX_WORDS
 
     def __post_init__(self) -> None:
         for option, value, known in (
@@ -148,15 +114,15 @@ def build_study(
         model: a part of the name of the model, where the source has several.
     """
     choice = choice or ItemChoice()
-    found = read_source(source, model)
-    names = check_study_methods(methods, found, options)
-    if "simulate" in options.tasks and len(found.classes) < 2:
-        raise UserError(f"{found.name} predicts numbers, which nobody can guess from a list: use --task rank")
-    items, reserved = draw_items(found, names, options, choice)
+    items_source = read_source(source, model)
+    names = check_study_methods(methods, items_source, options)
+    if "simulate" in options.tasks and len(items_source.classes) < 2:
+        raise UserError(f"{items_source.name} predicts numbers, which nobody can guess from a list: use --task rank")
+    items, reserved = draw_items(items_source, names, options, choice)
     noun = "images" if items[0].image else "texts"
     return Study(
         title or f"Explanations of decisions about {noun}",
-        f"{found.name} ({shown_path(source)})",
+        f"{items_source.name} ({shown_path(source)})",
         options.task,
         names,
         options.seed,
@@ -256,17 +222,19 @@ def _finished(source: ItemSource, uid: str, methods: Sequence[str], choice: Item
 
 
 def read_source(source: Path | str, model: str = "") -> ItemSource:
-    """The texts of one model: from a page of an audit or a report, from the folder of such pages, or a workspace."""
+    """The texts of one model: from a table of an audit or a report or its page, from their folder, or a workspace."""
     workspace, path = Workspace(source), user_path(source)
     if workspace.store is not None:
         return _read_stored(workspace, str(source), model)
     if path.is_file():
-        return _read_page(path)
-    pages = sorted((path / PAGES).glob("*.html"))
-    if pages:
-        names = _unique([(_page_title(page), page.stem) for page in pages])
-        titles = dict(zip(names, pages, strict=True))
-        return _read_page(titles[_choose(list(titles), model, str(path))])
+        table = read_text_table(path.with_suffix(".parquet"))
+        return _read_items(table, table.title)
+    tables = sorted((path / TABLES).glob("*.parquet"))
+    if tables:
+        names = _unique([(read_table_header(table).title, table.stem) for table in tables])
+        titles = dict(zip(names, tables, strict=True))
+        title = _choose(list(titles), model, str(path))
+        return _read_items(read_text_table(titles[title]), title)
     if not path.is_dir():
         raise UserError(f"{path} does not exist: give a workspace, or the folder of an audit or a report")
     return _read_stored(workspace, str(path), model)
@@ -274,8 +242,8 @@ def read_source(source: Path | str, model: str = "") -> ItemSource:
 
 def _read_stored(workspace: Workspace, shown: str, model: str) -> ItemSource:
     entries = workspace.entries()
-    found = find_model_texts(entries)
-    sources = dict(zip(_unique([(_source_label(each), each.model) for each in found]), found, strict=True))
+    models = find_model_texts(entries)
+    sources = dict(zip(_unique([(_source_label(each), each.model) for each in models]), models, strict=True))
     if not sources:
         audited = any(entry.kind == "audit attributions" for entry in entries)
         hint = (
@@ -312,92 +280,57 @@ def _read_workspace(source: ModelTexts, entries: Sequence[IndexEntry], workspace
     def open_artefact(entry: IndexEntry) -> StoredArtefact:
         return opened.setdefault(entry.name, entry.open())
 
-    data = collect_texts(replace(source, trials=()), open_artefact)
-    tokens = data.texts[0].tokens if data.texts else ()
+    table = collect_texts(replace(source, trials=()), open_artefact)
+    tokens = table.texts[0].tokens if table.texts else ()
     if tokens and all(re.fullmatch(r"\d+,\d+", token) for token in tokens):
-        images = _images(source, {text.uid for text in data.texts}, entries, workspace)
-        texts = tuple(text._replace(image=images.get(text.uid, "")) for text in data.texts)
-        data = replace(data, texts=texts, patches=patch_grid(tokens))
-    return _parse_page(data_json(data), label)
+        images = _images(source, {text.uid for text in table.texts}, entries, workspace)
+        texts = tuple(text._replace(image=images.get(text.uid, "")) for text in table.texts)
+        table = replace(table, texts=texts, patches=patch_grid(tokens))
+    return _read_items(table, label)
 
 
 def _images(source: ModelTexts, uids: Set[str], entries: Sequence[IndexEntry], workspace: Workspace) -> dict[str, str]:
     """By uid images as PNG in base64: those that are stored with the model, and those of a corpus of the catalogue."""
-    found: dict[str, Tensor] = {}
+    images: dict[str, Tensor] = {}
     for entry in entries:
         if entry.kind == "images" and entry.link("subject") == source.model:
             artefact = entry.load()
             stored = artefact.tensors["images"].float() / 255
-            found |= dict(zip(map(printable, artefact.table["uid"]), stored, strict=True))
+            images |= dict(zip(map(page_text, artefact.table["uid"]), stored, strict=True))
     corpus = catalogue.CORPORA.get(str(source.facts.get("corpus", "")))
-    if corpus is not None and not uids <= found.keys():
+    if corpus is not None and not uids <= images.keys():
         with suppress(UserError):  # its files may be missing; then only the stored images are there
             splits = corpus.read(workspace.data_dir)
             examples = {"train": splits.train, "dev": splits.dev, "test": splits.test}.get(source.split, ())
-            parts = {printable(example.uid): example.parts[0] for example in examples}
-            found |= {uid: part for uid, part in parts.items() if isinstance(part, Tensor)}
-    return {uid: png_base64(image_pixels(image)) for uid, image in found.items() if uid in uids}
+            parts = {page_text(example.uid): example.parts[0] for example in examples}
+            images |= {uid: part for uid, part in parts.items() if isinstance(part, Tensor)}
+    return {uid: png_base64(image_pixels(image)) for uid, image in images.items() if uid in uids}
 
 
-def _page_title(page: Path) -> str:
-    with page.open(encoding="utf-8", errors="replace") as file:
-        found = _TITLE.search(file.read(4000))
-    return page.stem if found is None else " ".join(found[1].split())
-
-
-def _read_page(page: Path) -> ItemSource:
-    found = _DATA.search(page.read_text(encoding="utf-8", errors="replace"))
-    if found is None:
-        raise UserError(f"{page} is no page of texts of an audit or a report")
-    return _parse_page(found[1], _page_title(page))
-
-
-def _parse_page(text: str, name: str) -> ItemSource:
-    try:
-        data = _PAGE.validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{name}: the data of the page are damaged ({first['loc']}: {first['msg']})") from error
+def _read_items(table: TextTable, name: str) -> ItemSource:
+    """The texts of a table as items, with the scores of their words."""
     texts: dict[str, StudyItem] = {}
     scores: dict[str, dict[str, NDArray[np.float64]]] = {}
-    for each in data.texts:
-        if each.predicted is None and data.classes:
+    classes = table.class_names
+    for text in table.texts:
+        if text.predicted is None and classes:
             continue
-        groups = _word_groups(each)
-        texts[each.uid] = StudyItem(
-            each.uid,
-            tuple("".join(each.tokens[place] for place in group) for group in groups),
-            tuple(number for number, group in enumerate(groups) if number and group[0] in each.joined),
-            sum(group[0] < each.second for group in groups),
-            data.classes[each.predicted] if each.predicted is not None and each.predicted < len(data.classes) else "",
+        groups = text.word_groups
+        texts[text.uid] = StudyItem(
+            text.uid,
+            tuple("".join(text.tokens[token] for token in group) for group in groups),
+            tuple(number for number, group in enumerate(groups) if number and group[0] in text.joined),
+            sum(group[0] < text.second for group in groups),
+            classes[text.predicted] if text.predicted is not None and 0 <= text.predicted < len(classes) else "",
             (),
             {},
-            each.image,
-            data.patches,
+            text.image,
+            table.patches,
         )
-        scores[each.uid] = {
-            row.name: _word_scores(weights.weights, groups, is_summed=row.summed)
-            for row, weights in zip(data.rows, each.rows, strict=True)
-            if weights is not None and not row.adversarial
+        scores[text.uid] = {
+            row.name: text.pool(cell.weights, row.pooling)
+            for row, cell in zip(table.rows, text.rows, strict=True)
+            if cell is not None and not row.is_adversarial
         }
-    methods = tuple(row.name for row in data.rows if not row.adversarial)
-    return ItemSource(name, tuple(data.classes), methods, texts, scores)
-
-
-def _word_groups(text: _PageText) -> list[list[int]]:
-    """The places of the tokens of each word, in text order."""
-    numbers = text.words or range(len(text.tokens))
-    return [
-        [place for place, _ in group] for _, group in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1])
-    ]
-
-
-def _word_scores(
-    weights: Sequence[float | None], groups: Sequence[Sequence[int]], *, is_summed: bool
-) -> NDArray[np.float64]:
-    """The sum, or the mean, of the known scores of the tokens of each word; NaN if none is known."""
-    found = []
-    for group in groups:
-        known = [weight for place in group if (weight := weights[place]) is not None]
-        found.append(sum(known) / (1 if is_summed else len(known)) if known else np.nan)
-    return np.array(found, dtype=float)
+    methods = tuple(row.name for row in table.rows if not row.is_adversarial)
+    return ItemSource(name, classes, methods, texts, scores)

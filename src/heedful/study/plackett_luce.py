@@ -27,16 +27,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import expit, logsumexp
 
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 Members = tuple[int, ...]
 """Methods by number, in ascending order."""
 
 PSEUDO_COMPARISONS = 0.5
 """Wins and losses of every method against a method of worth 1: the default of the R package PlackettLuce."""
 MAX_STEP = 1.0
-"""Largest change of a log worth in one Newton step: far from the maximum, curvature is no guide."""
+"""Largest change of a log worth in one Newton step: far from the maximum, curvature does not help."""
 MAX_ITERATIONS = 200
-TOLERANCE = 1e-15
+_TOLERANCE = 1e-15
 """Smallest gain in log likelihood for which another Newton step is taken."""
 TIE_CURVATURE = 1e-6
 """Curvature of a parabola that keeps log deltas finite where the answers do not bound them; too flat to move others."""
@@ -78,7 +78,7 @@ class TiedRankings:
         return tuple(sorted({len(chosen) for _, chosen in self.choices if len(chosen) > 1}))
 
     @cached_property
-    def _options(self) -> list[tuple[list[int], Array, Array]]:
+    def _options(self) -> list[tuple[list[int], _Array, _Array]]:
         """For each set of methods: the numbers of its choices, what was chosen, and what could have been.
 
         A row of features gives the log of the numerator as its product with the parameters.
@@ -95,39 +95,39 @@ class TiedRankings:
             for left, numbers in chosen_from.items()
         ]
 
-    def _features(self, chosen: Members) -> Array:
+    def _features(self, chosen: Members) -> _Array:
         row = np.zeros(self.n_methods + len(self.tie_sizes))
         row[list(chosen)] = 1 / len(chosen)
         if len(chosen) > 1:
             row[self.n_methods + self.tie_sizes.index(len(chosen))] = 1.0
         return row
 
-    def fit(self, weights: Array | None = None, start: Array | None = None) -> Array:
+    def fit(self, weights: _Array | None = None, start: _Array | None = None) -> _Array:
         """Log worths, then log deltas of `tie_sizes`, `[resample parameter]`, for weights `[resample ranking]`.
 
         The maximum of the likelihood with half a pseudo-comparison, by Newton's method on all rows at once.
         """
         weights = np.ones((1, len(self))) if weights is None else weights
-        counts: Array = np.asarray(self.counts.T @ weights.T).T
+        counts: _Array = np.asarray(self.counts.T @ weights.T).T
         size = self.n_methods + len(self.tie_sizes)
-        found = np.zeros((len(weights), size)) if start is None else np.tile(start, (len(weights), 1))
+        parameters = np.zeros((len(weights), size)) if start is None else np.tile(start, (len(weights), 1))
         active = np.arange(len(weights))
         for _ in range(MAX_ITERATIONS):
-            gradient, information = self._derivatives(found[active], counts[active])
+            gradient, information = self._derivatives(parameters[active], counts[active])
             step = np.linalg.solve(information, gradient[..., None])[..., 0]
             longest = np.abs(step).max(1, keepdims=True)
-            found[active] += step * (MAX_STEP / np.maximum(longest, MAX_STEP))
-            active = active[(gradient * step).sum(1) > TOLERANCE]
+            parameters[active] += step * (MAX_STEP / np.maximum(longest, MAX_STEP))
+            active = active[(gradient * step).sum(1) > _TOLERANCE]
             if not len(active):
-                return found
+                return parameters
         raise ArithmeticError(f"Newton's method did not converge on {len(active)} of {len(weights)} samples")
 
-    def information(self, parameters: Array) -> Array:
+    def information(self, parameters: _Array) -> _Array:
         """Minus the second derivatives of the penalised log likelihood at the parameters of one fit."""
-        found: Array = self._derivatives(parameters[None], np.asarray(self.counts.sum(0))[None])[1][0]
-        return found
+        matrix: _Array = self._derivatives(parameters[None], np.asarray(self.counts.sum(0))[None])[1][0]
+        return matrix
 
-    def log_likelihood(self, parameters: Array) -> float:
+    def log_likelihood(self, parameters: _Array) -> float:
         """Of all rankings, without the pseudo-comparisons."""
         total, counts = 0.0, np.asarray(self.counts.sum(0))
         for numbers, chosen, possible in self._options:
@@ -135,7 +135,7 @@ class TiedRankings:
             total += float(counts[numbers] @ each)
         return total
 
-    def preference_log_odds(self, parameters: Array) -> Array:
+    def preference_log_odds(self, parameters: _Array) -> _Array:
         """log P(i above j) - log P(j above i) in a ranking of all methods, `[row i j]`, for rows of parameters.
 
         The sum over all ways in which sets of methods come next; 0 on the diagonal.
@@ -153,10 +153,10 @@ class TiedRankings:
                     above[:, np.array(chosen)[:, None], np.array(rest, int)] += share[:, None, None]
                     reached[rest] = reached.get(rest, 0.0) + share
         above[:, every, every] = 1.0
-        found: Array = np.log(above) - np.log(above.swapaxes(1, 2))
-        return found
+        log_odds: _Array = np.log(above) - np.log(above.swapaxes(1, 2))
+        return log_odds
 
-    def _derivatives(self, parameters: Array, counts: Array) -> tuple[Array, Array]:
+    def _derivatives(self, parameters: _Array, counts: _Array) -> tuple[_Array, _Array]:
         """Gradient and information of the penalised log likelihood for each row of parameters and counts."""
         share = expit(parameters)
         diagonal = np.arange(parameters.shape[1])
@@ -221,13 +221,13 @@ def choices_of(ranks: Mapping[int, int]) -> list[tuple[Members, Members]]:
     >>> choices_of({0: 2, 1: 1, 2: 2, 3: 4})
     [((0, 1, 2, 3), (1,)), ((0, 2, 3), (0, 2))]
     """
-    left, found = sorted(ranks), []
+    left, choices = sorted(ranks), []
     for rank in sorted(set(ranks.values())):
         chosen = tuple(each for each in left if ranks[each] == rank)
         if len(left) > 1:
-            found.append((tuple(left), chosen))
+            choices.append((tuple(left), chosen))
         left = [each for each in left if ranks[each] != rank]
-    return found
+    return choices
 
 
 def possible_choices(left: Members, tie_sizes: Sequence[int]) -> list[Members]:
@@ -239,7 +239,7 @@ def possible_choices(left: Members, tie_sizes: Sequence[int]) -> list[Members]:
     return [each for size in (1, *tie_sizes) for each in combinations(left, size)]
 
 
-def draw_ranks(log_worths: Array, log_deltas: Mapping[int, float], rng: np.random.Generator) -> NDArray[np.int64]:
+def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.random.Generator) -> NDArray[np.int64]:
     """A ranking for each row of log worths `[ranking method]`, as competition ranks `[ranking method]`.
 
     Args:

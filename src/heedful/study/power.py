@@ -22,7 +22,7 @@ from scipy.special import expit
 from heedful.study.answers import Occasion
 from heedful.study.design import Study, StudyTask
 
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 
 ASSUMED_SD = 0.5
 """Standard deviation over people, and over items, of a method's log worth and of the log odds of a right guess."""
@@ -30,7 +30,7 @@ ASSUMED_TIES = 0.1
 ASSUMED_ACCURACY = 0.6
 """Of guesses without an explanation."""
 TARGET = 0.8
-LEVEL = 0.95
+_LEVEL = 0.95
 SHARES = (0.55, 0.6, 0.65, 0.7, 0.8)
 """Shares of decided comparisons in which the better method is above the other."""
 GAINS = (0.05, 0.1, 0.15, 0.2, 0.3)
@@ -68,8 +68,8 @@ def preference_power(shape: StudyShape, n_people: int, share: float, *, seed: in
     scores = np.where(rng.random(odds.shape) < ASSUMED_TIES, 0.0, above)
     mean = scores.mean(1)
     residuals = (scores - mean[:, None]) / scores.shape[1]
-    found = _is_found(mean, residuals, people, items, n_people, shape.n_items, comb(shape.n_methods, 2))
-    return float(found.mean())
+    detected = _is_found(mean, residuals, people, items, n_people, shape.n_items, comb(shape.n_methods, 2))
+    return float(detected.mean())
 
 
 def gain_power(shape: StudyShape, n_people: int, gain: float, *, seed: int = 0) -> float:
@@ -90,8 +90,8 @@ def gain_power(shape: StudyShape, n_people: int, gain: float, *, seed: int = 0) 
         mean = (right * arm).sum(1, keepdims=True) / count
         means.append(sign * mean[:, 0])
         residuals += sign * arm * (right - mean) / count
-    found = _is_found(means[0] + means[1], residuals, people, items, n_people, shape.n_items, shape.n_methods)
-    return float((found & (with_method.sum(1) > 1) & (without.sum(1) > 1)).mean())
+    detected = _is_found(means[0] + means[1], residuals, people, items, n_people, shape.n_items, shape.n_methods)
+    return float((detected & (with_method.sum(1) > 1) & (without.sum(1) > 1)).mean())
 
 
 def _drawn_answers(
@@ -112,11 +112,11 @@ def _effects(
     n_items: int,
     spread: float,
     rng: np.random.Generator,
-) -> Array:
+) -> _Array:
     """What the person and the item of each answer add to the log odds."""
     of_people, of_items = (rng.normal(0.0, spread, (STUDIES, count)) for count in (n_people, n_items))
-    found: Array = np.take_along_axis(of_people, people, 1) + np.take_along_axis(of_items, items, 1)
-    return found
+    effects: _Array = np.take_along_axis(of_people, people, 1) + np.take_along_axis(of_items, items, 1)
+    return effects
 
 
 def _mixed_logit(share: float, variance: float) -> float:
@@ -130,8 +130,8 @@ def _mixed_logit(share: float, variance: float) -> float:
 
 
 def _is_found(
-    values: Array,
-    residuals: Array,
+    values: _Array,
+    residuals: _Array,
     people: NDArray[np.int64],
     items: NDArray[np.int64],
     n_people: int,
@@ -147,17 +147,17 @@ def _is_found(
     )
     over_answers = (residuals**2).sum(1) * residuals.shape[1] / (residuals.shape[1] - 1)
     variance = np.maximum.reduce([over_people, over_items, over_people + over_items - over_answers])
-    quantile = stats.t.ppf(1 - (1 - LEVEL) / 2 / n_comparisons, freedom)
-    found: NDArray[np.bool_] = np.abs(values) > quantile * np.sqrt(variance)
-    return found
+    quantile = stats.t.ppf(1 - (1 - _LEVEL) / 2 / n_comparisons, freedom)
+    detected: NDArray[np.bool_] = np.abs(values) > quantile * np.sqrt(variance)
+    return detected
 
 
-def _clustered_variance(residuals: Array, members: NDArray[np.int64], count: int) -> Array:
+def _clustered_variance(residuals: _Array, members: NDArray[np.int64], count: int) -> _Array:
     """The sum over groups of the squared sum of their residuals, without the bias of few groups, for each study."""
     places = members + count * np.arange(len(residuals))[:, None]
     sums = np.bincount(places.ravel(), residuals.ravel(), len(residuals) * count).reshape(-1, count)
-    found: Array = (sums**2).sum(1) * count / (count - 1)
-    return found
+    variance: _Array = (sums**2).sum(1) * count / (count - 1)
+    return variance
 
 
 def people_needed(power: Callable[[int], float]) -> int | None:

@@ -19,20 +19,16 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from heedful import __version__
-from heedful.measures.crossed_bootstrap import CrossedBootstrap, crossed_bootstrap
+from heedful.measures.bootstrap import LEVEL
+from heedful.measures.crossed_bootstrap import CrossedBootstrap, crossed_bootstrap, share_bounds
 from heedful.report.build import build_page
 from heedful.report.html import write_atomically
 from heedful.report.page import page_parts
-from heedful.store.recipe import Artefact, Json, Recipe, to_json
-from heedful.store.workspace import Workspace
-from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers, competition_ranks
-from heedful.study.plackett_luce import TiedRankings
-from heedful.trials._trial import (
-    EXPLANATION,
+from heedful.results import (
     SUMMARY_COLUMNS,
+    Claim,
     Finding,
     Statistic,
     Verdict,
@@ -40,17 +36,21 @@ from heedful.trials._trial import (
     get_statistic,
     interval_verdict,
     select_statistics,
+    stored_texts,
     summary_frame,
 )
+from heedful.store.recipe import Artefact, Json, Recipe, to_json
+from heedful.store.workspace import Workspace
+from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers, competition_ranks
+from heedful.study.plackett_luce import TiedRankings
 from heedful.trials.simulability import NO_EXPLANATION
 from heedful.types import UserError
 
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 MeasurementLevel = Literal["nominal", "ordinal"]
 Unit = tuple[str, ...]
 """What several answers are about; the item first."""
 
-LEVEL = 0.95
 EVEN_MARGIN = math.log(0.55 / 0.45)
 """Two methods are as good as each other if neither is ranked above the other more often than 55 to 45."""
 DERIVATIVE_STEP = 1e-5
@@ -140,12 +140,17 @@ def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Itera
         "answers_damaged": answers.damaged,
     }
     yield from (Statistic(name, value=float(number)) for name, number in numbers.items())
-    given: dict[str, Sequence[Ranking | Simulation]] = {"rankings": kept.rankings, "guesses": kept.simulations}
-    for name, each_of in given.items():
+    by_kind: dict[str, Sequence[Ranking | Simulation]] = {"rankings": kept.rankings, "guesses": kept.simulations}
+    for name, each_of in by_kind.items():
         seconds = [each.seconds for each in each_of if each.occasion is Occasion.MAIN]
         if seconds:
             yield Statistic("answers", subset=name, value=float(len(seconds)))
             yield Statistic("median_seconds", subset=name, value=float(np.median(seconds)), n=len(seconds))
+
+
+def _groups(answers: Sequence[Ranking | Simulation]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The people and the items of answers as numbers `[answer]`."""
+    return _numbers(answer.person for answer in answers), _numbers(answer.item for answer in answers)
 
 
 def _numbers(names: Iterable[str]) -> NDArray[np.int64]:
@@ -173,13 +178,12 @@ def ranking_statistics(
     best_first = np.argsort(-fitted[: len(ranked)], kind="stable")
     pairs = list(combinations(best_first.tolist(), 2))
 
-    def worths_and_odds(parameters: Array) -> Array:
+    def worths_and_odds(parameters: _Array) -> _Array:
         """Log worths, then the log odds of the pairs, for each row of parameters."""
         return np.hstack([parameters[:, : len(ranked)], _pair_log_odds(tied, parameters, pairs)])
 
     sample = crossed_bootstrap(
-        _numbers(each.person for each in rankings),
-        _numbers(each.item for each in rankings),
+        *_groups(rankings),
         lambda weights: worths_and_odds(tied.fit(weights, fitted)),
         rng=rng,
     )
@@ -196,35 +200,35 @@ def ranking_statistics(
 
 def _with_several(rankings: Iterable[Ranking], methods: Sequence[str]) -> list[Ranking]:
     """The rankings that compare methods of the study, without anything else."""
-    found = []
+    comparing = []
     for each in rankings:
         names = [name for name in each.ranks if name in methods]
         if len(names) > 1:
             places = competition_ranks([each.ranks[name] for name in names])
-            found.append(replace(each, ranks=dict(zip(names, places, strict=True)), worst=None))
-    return found
+            comparing.append(replace(each, ranks=dict(zip(names, places, strict=True)), worst=None))
+    return comparing
 
 
-def _pair_log_odds(tied: TiedRankings, parameters: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+def _pair_log_odds(tied: TiedRankings, parameters: _Array, pairs: Sequence[tuple[int, int]]) -> _Array:
     """The log odds that the first of each pair is ranked above the second, `[row pair]`."""
     first, second = np.array(pairs).T
     return tied.preference_log_odds(parameters)[:, first, second]
 
 
-def _model_covariance(tied: TiedRankings, fitted: Array, statistics: Callable[[Array], Array]) -> Array:
+def _model_covariance(tied: TiedRankings, fitted: _Array, statistics: Callable[[_Array], _Array]) -> _Array:
     """Of the statistics if all answers were independent and the model true: the smallest that is believed.
 
     The information of the fit, carried over by the derivatives of the statistics (the delta method).
     """
     steps = DERIVATIVE_STEP * np.eye(len(fitted))
     slopes = (statistics(fitted + steps) - statistics(fitted - steps)) / (2 * DERIVATIVE_STEP)
-    found: Array = slopes.T @ np.linalg.inv(tied.information(fitted)) @ slopes
-    return found
+    covariance: _Array = slopes.T @ np.linalg.inv(tied.information(fitted)) @ slopes
+    return covariance
 
 
-def _quadratic(contrasts: Array, covariance: Array) -> Array:
-    found: Array = np.einsum("ij,jk,ik->i", contrasts, covariance, contrasts)
-    return found
+def _quadratic(contrasts: _Array, covariance: _Array) -> _Array:
+    values: _Array = np.einsum("ij,jk,ik->i", contrasts, covariance, contrasts)
+    return values
 
 
 def _worth_statistics(
@@ -232,7 +236,7 @@ def _worth_statistics(
     best_first: NDArray[np.int64],
     tied: TiedRankings,
     sample: CrossedBootstrap,
-    covariance: Array,
+    covariance: _Array,
     times: Counter[str],
 ) -> Iterator[Statistic]:
     """The log worth of each method, of which the mean is 0, with its own interval."""
@@ -255,7 +259,7 @@ def _pair_statistics(
     pairs: Sequence[tuple[int, int]],
     tied: TiedRankings,
     sample: CrossedBootstrap,
-    covariance: Array,
+    covariance: _Array,
     rng: np.random.Generator,
 ) -> tuple[dict[tuple[str, str], Statistic], dict[tuple[str, str], Statistic]]:
     """Log odds of each pair, and differences of log worths, better first, each with intervals that hold all at once.
@@ -270,7 +274,7 @@ def _pair_statistics(
     for row, (one, other) in enumerate(pairs):
         differences[row, one], differences[row, other] = 1.0, -1.0
     tail = (1 - LEVEL) / 2 / len(pairs)
-    found: list[dict[tuple[str, str], Statistic]] = []
+    by_scale: list[dict[tuple[str, str], Statistic]] = []
     for metric, contrasts in (("log_odds", odds), ("log_worth_difference", differences)):
         bounded = sample.bounds(contrasts, _quadratic(contrasts, covariance), level=LEVEL, rng=rng)
         rows = {}
@@ -282,8 +286,8 @@ def _pair_statistics(
                 low, high = -math.inf, max(high, -_unanimous_bound(below, tail))
             name = f"{ranked[one]}~{ranked[other]}"
             rows[ranked[one], ranked[other]] = Statistic(metric, name, "", value, low, high, n)
-        found.append(rows)
-    return found[0], found[1]
+        by_scale.append(rows)
+    return by_scale[0], by_scale[1]
 
 
 def _strict_preferences(
@@ -329,51 +333,11 @@ def _preference_statistics(
                 n_tied += each.ranks[one] == each.ranks[other]
     seen = both.sum(0) > 0
     pairs, won, both = [pair for pair, has in zip(pairs, seen, strict=True) if has], won[:, seen], both[:, seen]
-    bounded = _share_bounds(rankings, won, both, np.eye(len(pairs)), rng, at_once=False)
+    each_pair = np.eye(len(pairs))
+    bounded = share_bounds(*_groups(rankings), hits=won, tries=both, contrasts=each_pair, rng=rng, at_once=False)
     for (one, other), n, value, low, high in zip(pairs, both.sum(0), *bounded, strict=True):
         yield Statistic("preferred", f"{one}~{other}", "", value, max(low, 0.0), min(high, 1.0), float(n))
     yield Statistic("tied_share", value=n_tied / float(both.sum()), n=float(both.sum()))
-
-
-def _share_bounds(
-    given: Sequence[Ranking | Simulation],
-    hits: Array,
-    tries: Array,
-    contrasts: Array,
-    rng: np.random.Generator,
-    *,
-    at_once: bool,
-) -> tuple[list[float], list[float], list[float]]:
-    """Contrasts of shares hits / tries `[answer share]` with bounds over people and items.
-
-    Variances are at least those of independent answers with two more of each kind (Agresti & Coull 1998): that nobody
-    erred in ten answers does not mean that nobody will. A share of the answers of few people or about few items has
-    their degrees of freedom, and of one person or item no bounds.
-    """
-
-    def shares(weights: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            found: Array = (weights @ hits) / (weights @ tries)
-        return found
-
-    people, items = _numbers(each.person for each in given), _numbers(each.item for each in given)
-    sample = crossed_bootstrap(people, items, shares, rng=rng)
-    count = tries.sum(0) + 4
-    smoothed = (hits.sum(0) + 2) / count
-    floor = contrasts**2 @ (smoothed * (1 - smoothed) / count)
-    values, _, highs = sample.bounds(contrasts, floor, level=LEVEL, rng=rng if at_once else None)
-    own = np.array([min(len(set(people[tried])), len(set(items[tried]))) for tried in tries.T > 0])
-    half = (highs - values) * _few_groups_factor(np.where(contrasts != 0, own, len(given)).min(1) - 1, sample)
-    return values.tolist(), (values - half).tolist(), (values + half).tolist()
-
-
-def _few_groups_factor(degrees: NDArray[np.int64], sample: CrossedBootstrap) -> Array:
-    """How much wider intervals are whose shares have fewer people or items than the whole study."""
-    if sample.degrees_of_freedom < 1:
-        return np.ones(len(degrees))
-    quantiles = stats.t.ppf((1 + LEVEL) / 2, degrees.clip(1, sample.degrees_of_freedom))
-    found: Array = np.where(degrees < 1, np.inf, quantiles / stats.t.ppf((1 + LEVEL) / 2, sample.degrees_of_freedom))
-    return found
 
 
 def accuracy_statistics(
@@ -385,14 +349,14 @@ def accuracy_statistics(
         return
     tries = np.array([[float(each.method == arm) for arm in arms] for each in guesses])
     hits = tries * np.array([[float(each.guess == each.predicted)] for each in guesses])
-    counts = tries.sum(0).tolist()
-    bounded = _share_bounds(guesses, hits, tries, np.eye(len(arms)), rng, at_once=False)
+    counts, groups = tries.sum(0).tolist(), _groups(guesses)
+    bounded = share_bounds(*groups, hits=hits, tries=tries, contrasts=np.eye(len(arms)), rng=rng, at_once=False)
     for arm, n, value, low, high in zip(arms, counts, *bounded, strict=True):
         yield Statistic("accuracy", arm or NO_EXPLANATION, "", value, max(low, 0.0), min(high, 1.0), n)
     if None not in arms or len(arms) < 2:
         return
     contrasts = np.hstack([np.full((len(arms) - 1, 1), -1.0), np.eye(len(arms) - 1)])
-    bounded = _share_bounds(guesses, hits, tries, contrasts, rng, at_once=True)
+    bounded = share_bounds(*groups, hits=hits, tries=tries, contrasts=contrasts, rng=rng, at_once=True)
     for arm, n, value, low, high in zip(arms[1:], counts[1:], *bounded, strict=True):
         yield Statistic("accuracy_gain", arm or "", "", value, max(low, -1.0), min(high, 1.0), n)
 
@@ -441,12 +405,12 @@ def partial_order(ratings: Mapping[str, SkillRating]) -> dict[str, tuple[int, in
             groups.append([])
         groups[-1].append(name)
         lowest = min(lowest, low)
-    found: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     place = 1
     for group in groups:
-        found |= {name: (place, place + len(group) - 1) for name in group}
+        ranges |= {name: (place, place + len(group) - 1) for name in group}
         place += len(group)
-    return found
+    return ranges
 
 
 def trueskill_statistics(
@@ -494,9 +458,9 @@ def agreement_statistics(kept: StudyAnswers, rng: np.random.Generator) -> Iterat
         ("alpha_of_repeated_items", "guesses", "nominal", guessed_again),
     )
     for metric, subset, level, units in kinds:
-        found = _alpha_with_interval(units, level, rng)
-        if found is not None:
-            yield Statistic(metric, "", subset, *found, float(sum(len(each) > 1 for each in units.values())))
+        alpha = _alpha_with_interval(units, level, rng)
+        if alpha is not None:
+            yield Statistic(metric, "", subset, *alpha, float(sum(len(each) > 1 for each in units.values())))
 
 
 def _by_unit(kept: StudyAnswers, *, repeated: bool) -> tuple[dict[Unit, list[str]], dict[Unit, list[str]]]:
@@ -613,16 +577,8 @@ class StudyRating(Recipe):
 
     def explain(self, summary: pd.DataFrame) -> Mapping[str, Json]:
         """Texts, verdicts and charts for the report, which does not import this class."""
-        texts: dict[str, Json] = {
-            "title": self.title,
-            "claim": self.claim,
-            "source": self.source,
-            "limits": self.limits,
-            "interpretation": "\n".join(interpretation(summary)),
-        }
-        found: list[Json] = [[each.verdict.name, each.method, each.reason] for each in findings(summary)]
-        charts: list[Json] = [list(each) for each in CHARTS]
-        return {EXPLANATION: {**texts, "findings": found, "charts": charts}}
+        claim = Claim(self.title, self.claim, self.source, self.limits)
+        return stored_texts(claim, "\n".join(interpretation(summary)), findings(summary), CHARTS)
 
     def to_record(self) -> dict[str, Json]:
         """For `--json`: verdicts, sentences and the rows of the summary; undefined and unbounded numbers are null."""
@@ -687,15 +643,15 @@ CHARTS = (
 def findings(summary: pd.DataFrame) -> tuple[Finding, ...]:
     """Verdicts: is the best method ranked above each other one, and does each method help people to guess?"""
     places = select_statistics(summary, "rank")
-    found = []
+    verdicts = []
     for other in places[1:]:
         row = get_statistic(summary, "log_odds", f"{places[0].method}~{other.method}")
-        found.append(_preference_finding(row, f"{places[0].method} above {other.method}"))
+        verdicts.append(_preference_finding(row, f"{places[0].method} above {other.method}"))
     for row in select_statistics(summary, "accuracy_gain"):
         reason = "too few people or items for an interval" if row.low <= -1 and row.high >= 1 else ""
         verdict = interval_verdict(row.low, row.high, GAIN_MARGIN)
-        found.append(Finding(verdict, f"guesses with {row.method}", (row,), reason))
-    return tuple(found)
+        verdicts.append(Finding(verdict, f"guesses with {row.method}", (row,), reason))
+    return tuple(verdicts)
 
 
 def _preference_finding(row: Statistic, about: str) -> Finding:

@@ -97,7 +97,7 @@ _STATE = sql.text(
     "FROM heedful_people p LEFT JOIN heedful_answers a ON a.study = p.study AND a.person = p.person "
     "WHERE p.study = :study AND p.person = :person"
 )
-Row = sql.Row[tuple[object, ...]]
+_Row = sql.Row[tuple[object, ...]]
 
 
 class Recorded(Enum):
@@ -123,8 +123,8 @@ class StoredAnswer:
 
     @property
     def ranks(self) -> list[int]:
-        found = json.loads(self.content).get("ranks", [])
-        return [int(rank) for rank in found]
+        stored = json.loads(self.content).get("ranks", [])
+        return [int(rank) for rank in stored]
 
     @property
     def guess(self) -> str:
@@ -286,8 +286,8 @@ class AnswerStore:
             connection.execute(
                 _people.update().where(*self._key(person)).values(erased=True, consented=None, seen=None)
             )
-            own = (_answers.c.study == self.study, _answers.c.person == person)
-            count = connection.execute(_answers.delete().where(*own)).rowcount
+            of_person = (_answers.c.study == self.study, _answers.c.person == person)
+            count = connection.execute(_answers.delete().where(*of_person)).rowcount
         if self._engine.dialect.name == "sqlite":  # the log would keep the old pages for a while
             with self._turn, self._engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -304,18 +304,18 @@ class AnswerStore:
 
     def states(self) -> dict[str, PersonState]:
         """How far everybody is who has begun; also of whom there is nothing but a damaged answer."""
-        rows: dict[str, list[Row]] = {}
+        rows: dict[str, list[_Row]] = {}
         with self._engine.connect() as connection:
             people = connection.execute(sql.select(_people).where(_people.c.study == self.study)).all()
             for row in connection.execute(_ANSWERS, {"study": self.study}):
                 rows.setdefault(str(row.person), []).append(row)
-        found = {person: PersonState(damaged=self._intact(those)[1]) for person, those in rows.items()}
+        by_person = {person: PersonState(damaged=self._intact(those)[1]) for person, those in rows.items()}
         for row in people:
             answers, damaged = self._intact(rows.get(row.person, []))
-            found[row.person] = PersonState(row.consented is not None, row.erased, row.seen, answers, damaged)
-        return found
+            by_person[row.person] = PersonState(row.consented is not None, row.erased, row.seen, answers, damaged)
+        return by_person
 
-    def _intact(self, rows: Sequence[Row]) -> tuple[dict[int, StoredAnswer], int]:
+    def _intact(self, rows: Sequence[_Row]) -> tuple[dict[int, StoredAnswer], int]:
         """By page the answers whose checksum matches, and the number of the others."""
         intact = [row for row in rows if _is_intact(self.study, row)]
         answers = {row.slot: StoredAnswer(row.content, row.seconds, row.revision, row.minute) for row in intact}
@@ -324,13 +324,13 @@ class AnswerStore:
     def _key(self, person: str) -> tuple[sql.ColumnElement[bool], sql.ColumnElement[bool]]:
         return _people.c.study == self.study, _people.c.person == person
 
-    def _person(self, connection: sql.Connection, person: str, *, lock: bool = False) -> Row | None:
+    def _person(self, connection: sql.Connection, person: str, *, lock: bool = False) -> _Row | None:
         # SQLite has locked everything already, PostgreSQL locks the row until the transaction ends.
         locks = lock and self._engine.dialect.name != "sqlite"
         return connection.execute(_LOCKED if locks else _PERSON, {"study": self.study, "person": person}).one_or_none()
 
 
-def _is_intact(study: str, row: Row) -> bool:
+def _is_intact(study: str, row: _Row) -> bool:
     expected = row_checksum(study, row.person, row.slot, row.content, row.seconds, row.revision, row.minute)
     return bool(row.checksum == expected)
 

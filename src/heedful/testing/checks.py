@@ -1,15 +1,15 @@
 """Checks for your own methods, measures, models and corpora; heedful's own tests run them too.
 
 Each check runs all its laws, raises nothing and returns a `CheckReport` that is true if every law holds. In a test one
-line is enough: `assert check_explainer(MyMethod())`. A law is a function that yields problems; the tables
-`_EXPLAINER_LAWS`, `_MODEL_LAWS`, `_BUILD_LAWS`, `_PADDING_LAWS` and `_CORPUS_LAWS` say what each checks.
+line is enough: `assert check_method(MyMethod())`. A law is a function that yields problems; the tables
+`_METHOD_LAWS`, `_MODEL_LAWS`, `_BUILD_LAWS`, `_PADDING_LAWS` and `_CORPUS_LAWS` say what each checks.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
@@ -21,16 +21,30 @@ import torch
 from safetensors.torch import load, save
 from torch import Generator, Tensor, nn
 
+from heedful.attributions.method import is_stochastic, tags_of, with_other_seed
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
 from heedful.models.attentive import VOCAB_SIZE, Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
-from heedful.models.transformer import SmallTransformer
-from heedful.tasks import BinaryClassification, Regression
+from heedful.models.small_transformers import SmallTransformer
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.trials.faithfulness import FaithfulnessMetric
-from heedful.types import SPLITS, Attribution, Batch, Corpus, Method, Model, Splits, Trace, UserError
+from heedful.types import (
+    SPLITS,
+    Attribution,
+    Batch,
+    Corpus,
+    Method,
+    Model,
+    NotApplicable,
+    Splits,
+    Trace,
+    UserError,
+    check_attention,
+    first_line,
+)
 
-TOLERANCE = 1e-5
+_TOLERANCE = 1e-5
 """Largest difference between scores of a text alone and in a batch, relative to the largest score."""
 MAX_FAILURE_POINTS = 6
 """Number of module calls at which a model is made to fail."""
@@ -75,12 +89,12 @@ def _run_law(law: str, evidence: str, check: Callable[..., Iterable[str]], *argu
     try:
         problems = list(check(*arguments))
     except Exception as error:  # noqa: BLE001 - the code under check may raise anything
-        problems = [_first_line(error)]
+        problems = [_describe(error)]
     return CheckResult(law, not problems, "; ".join(problems) or evidence)
 
 
-def _first_line(error: Exception) -> str:
-    line = (str(error).strip().splitlines() or [""])[0]
+def _describe(error: Exception) -> str:
+    line = first_line(error)
     return line if isinstance(error, UserError) else f"{type(error).__name__}: {line}"
 
 
@@ -90,7 +104,7 @@ def _display_name(thing: object) -> str:
     return repr(thing) if is_dataclass(thing) else type(thing).__name__
 
 
-ExplainerLaw = Callable[[Method, Model, Batch, Tensor], Iterator[str]]
+MethodLaw = Callable[[Method, Model, Batch, Tensor], Iterator[str]]
 """The problems of a method on a model with texts and targets to explain."""
 
 
@@ -101,21 +115,22 @@ def _toy_cases() -> dict[str, tuple[Model, Batch]]:
     models: dict[str, Model] = {
         "bag of words": LinearBagOfWords.random(task),
         "BiLSTM": Attentive(BiLSTM(3), Additive()).build(task, table, generator),
-        "transformer": transformer.build(task, table, Generator().manual_seed(0)),
+        "transformer": transformer.build(MulticlassClassification(3), table, Generator().manual_seed(0)),
     }
     return {name: (model.eval(), random_texts((5, 3, 7))) for name, model in models.items()}
 
 
-def check_explainer(method: Method, cases: Mapping[str, tuple[Model, Batch]] | None = None) -> CheckReport:
-    """Check that a method obeys the laws of attributions.
+def check_method(method: Method, cases: Mapping[str, tuple[Model, Batch]] | None = None) -> CheckReport:
+    """Check that a method obeys the laws of attributions and does what its tags say (`heedful.attributions.method`).
 
-    A model that the method refuses by a `UserError` is left out; a method that refuses all of them fails.
+    A model that the method refuses by a `UserError` is left out; a method that refuses all of them fails. What a tag
+    says that can happen, for instance that scores differ between classes, must happen on one of the models.
 
     Args:
         cases: models by name, each with a batch that it reads; None takes three toy models.
 
     >>> from heedful.attributions.attention import RawAttention
-    >>> check_explainer(RawAttention()).passed
+    >>> check_method(RawAttention()).passed
     True
     """
     chosen = _toy_cases() if cases is None else cases
@@ -125,7 +140,7 @@ def check_explainer(method: Method, cases: Mapping[str, tuple[Model, Batch]] | N
         model, batch = chosen[name]
         return copy.deepcopy(model), batch, torch.arange(1, len(batch) + 1) // 2 % 2
 
-    def on_each(check: ExplainerLaw, names: list[str]) -> Iterator[str]:
+    def on_each(check: MethodLaw, names: list[str]) -> Iterator[str]:
         for name in names:
             result = _run_law("", "", check, method, *case(name))
             yield from () if result.passed else (f"{name}: {result.reason}",)
@@ -140,14 +155,16 @@ def check_explainer(method: Method, cases: Mapping[str, tuple[Model, Batch]] | N
         except UserError as error:
             problems.append(f"refuses {name} ({error})")
         except Exception as error:  # noqa: BLE001 - the code under check may raise anything
-            problems.append(f"fails on {name} ({_first_line(error)})")
+            problems.append(f"fails on {name} ({_describe(error)})")
             works = False
     reason = "; ".join((*problems, f"works on {', '.join(usable) or 'no model'}"))
     results, evidence = [CheckResult("runs", works and bool(usable), reason)], f"on {', '.join(usable)}"
-    for law, check in _EXPLAINER_LAWS.items():
+    for law, check in _METHOD_LAWS.items():
         linear = [name for name in usable if isinstance(chosen[name][0], LinearBagOfWords)]
         names = linear if check is _check_sign else usable
         results += [_run_law(law, evidence, on_each, check, names)] if names else []
+    for law, check_tag in _tag_laws(method).items() if usable else ():
+        results.append(_run_law(law, evidence, check_tag, method, [case(name) for name in usable]))
     return CheckReport(_display_name(method), tuple(results))
 
 
@@ -186,7 +203,7 @@ def _check_batch_invariance(method: Method, model: Model, batch: Batch, target: 
         index = torch.tensor([row])
         alone = method(model, batch.rows(index), target[index]).scores[0]
         difference = float((alone - together[row, : len(alone)]).abs().max()) / largest
-        if not difference <= TOLERANCE:
+        if not difference <= _TOLERANCE:
             yield f"scores of {batch.uids[row]} alone and in a batch differ by {difference:.2g} of the largest"
             return
 
@@ -208,7 +225,7 @@ def _check_model_unchanged_after_error(method: Method, model: Model, batch: Batc
         def count(*_: object) -> None:
             calls.append(len(calls) + 1)
             if len(calls) == fail_at:
-                raise RuntimeError("failed by check_explainer")
+                raise RuntimeError("failed by check_method")
 
         for module in other.modules():
             module.register_forward_hook(count)
@@ -240,7 +257,7 @@ def _check_sign(method: Method, model: Model, batch: Batch, target: Tensor) -> I
         yield f"{wrong} scores have the wrong sign"
 
 
-_EXPLAINER_LAWS: dict[str, ExplainerLaw] = {
+_METHOD_LAWS: dict[str, MethodLaw] = {
     "scores are finite, one per token": _check_finite,
     "special tokens and padding score zero": _check_zero_elsewhere,
     "repeated calls give equal scores": _check_deterministic,
@@ -249,6 +266,97 @@ _EXPLAINER_LAWS: dict[str, ExplainerLaw] = {
     "the model is unchanged after an error": _check_model_unchanged_after_error,
     "positive scores support the target": _check_sign,
 }
+
+
+TagLaw = Callable[[Method, Sequence[tuple[Model, Batch, Tensor]]], Iterator[str]]
+"""The problems of a method with one of its tags on several models, each with texts and targets."""
+
+
+def _tag_laws(method: Method) -> dict[str, TagLaw]:
+    """The laws that follow from the tags of a method; those that promise something must see it on one model."""
+    tags = tags_of(method)
+    laws: dict[str, TagLaw] = {}
+    if not tags.signed:
+        laws["scores without a sign are never negative"] = _check_unsigned
+    if tags.target_specific:
+        laws["scores differ between targets"] = _check_target_specific
+    else:
+        laws["scores are the same for every target"] = _check_same_for_targets
+    if tags.needs_attention:
+        laws["a model that hides its attention is refused"] = _check_needs_attention
+    else:
+        laws["a model that hides its attention is explained"] = _check_needs_no_attention
+    if is_stochastic(method):
+        laws["another seed gives other scores"] = _check_other_seed
+    return laws
+
+
+def _check_unsigned(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    negative = sum(int((method(*case).scores < 0).sum()) for case in cases)
+    if negative:
+        yield f"{negative} scores are negative: give tags with signed=True"
+
+
+def _target_differences(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[tuple[Model, bool]]:
+    """Each classifier, and whether the scores of its first two classes differ."""
+    for model, batch, target in cases:
+        if model.task.num_classes > 1:
+            first, second = (method(model, batch, torch.full_like(target, label)).scores for label in (0, 1))
+            yield model, not torch.equal(first, second)
+
+
+def _check_target_specific(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    differences = list(_target_differences(method, cases))
+    # The size of a change of one of two probabilities is that of the other.
+    comparable = [model for model, _ in differences if tags_of(method).signed or model.task.num_classes > 2]
+    if comparable and not any(differs for _, differs in differences):
+        yield "two classes have the same scores: give tags with target_specific=False"
+
+
+def _check_same_for_targets(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    if any(differs for _, differs in _target_differences(method, cases)):
+        yield "two classes have other scores: give tags with target_specific=True"
+
+
+class _Hidden(Model):
+    """A model that neither shows its attention nor lets it be replaced."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model, self.task, self.attention_refusal = model, model.task, "it is hidden"
+        self.embedding_refusal, self.deciding_row = model.embedding_refusal, model.deciding_row
+        self.has_rows_first, self.tokens_per_pass = model.has_rows_first, model.tokens_per_pass
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        if attention is not None:
+            check_attention(self)
+        trace = self.model(batch, embeddings=embeddings)
+        return replace(trace, attention=trace.attention[:, :0], scores=None)
+
+
+def _check_needs_attention(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    for model, batch, target in cases:
+        with suppress(UserError):
+            method(_Hidden(model), batch, target)
+            yield "it explains a model that hides its attention: give tags with another value of reads"
+            return
+
+
+def _check_needs_no_attention(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    for model, batch, target in cases:
+        try:
+            method(_Hidden(model), batch, target)
+        except NotApplicable as error:
+            yield f"{error}: give tags with reads='attention'"
+            return
+        except UserError:
+            continue  # it needs more of a model than attention
+
+
+def _check_other_seed(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    other = with_other_seed(method)
+    if all(torch.equal(method(*case).scores, other(*case).scores) for case in cases):
+        yield "another seed gives the same scores: leave the option seed out"
 
 
 def _model_state(model: Model) -> dict[str, object]:
@@ -310,7 +418,7 @@ def check_measure(measure: FaithfulnessMeasure | AttributionMeasure) -> CheckRep
     try:
         return CheckReport(name, tuple(_ranking_results(judge)))
     except Exception as error:  # noqa: BLE001 - the code under check may raise anything
-        return CheckReport(name, (CheckResult("runs", passed=False, reason=_first_line(error)),))
+        return CheckReport(name, (CheckResult("runs", passed=False, reason=_describe(error)),))
 
 
 def _ranking_results(judge: AttributionMeasure) -> Iterator[CheckResult]:
@@ -365,7 +473,7 @@ def check_model(build: Build, batch: Batch, support: Callable[[Batch], Tensor] |
     return CheckReport(getattr(build, "__name__", "model"), tuple(results))
 
 
-def pad_batch(batch: Batch, columns: int, token_id: int | None = None) -> Batch:
+def add_padding(batch: Batch, columns: int, token_id: int | None = None) -> Batch:
     """The batch with more columns of padding; `token_id` replaces the pad token on all padding."""
 
     def wider(tensor: Tensor, value: int) -> Tensor:
@@ -411,50 +519,50 @@ def _weighted_sum(logits: Tensor) -> Tensor:
 
 
 def _check_round_trip(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
-    own = model(batch)
+    original = model(batch)
     for name, trace in (
-        ("embeddings", model(batch, embeddings=own.embeddings)),
-        ("attention", model(batch, attention=own.attention)),
-        ("both", model(batch, embeddings=own.embeddings, attention=own.attention)),
+        ("embeddings", model(batch, embeddings=original.embeddings)),
+        ("attention", model(batch, attention=original.attention)),
+        ("both", model(batch, embeddings=original.embeddings, attention=original.attention)),
     ):
-        yield from (f"{name} passed in: {problem}" for problem in trace_differences(trace, own, batch.mask))
+        yield from (f"{name} passed in: {problem}" for problem in trace_differences(trace, original, batch.mask))
 
 
 def _check_given_attention(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
-    own = model(batch)
-    if own.scores is None or own.scores.shape != own.attention.shape:
+    original = model(batch)
+    if original.scores is None or original.scores.shape != original.attention.shape:
         yield "scores are missing or have another shape than attention"
-    draw = torch.rand(own.attention.shape, generator=Generator().manual_seed(7), dtype=own.attention.dtype)
+    draw = torch.rand(original.attention.shape, generator=Generator().manual_seed(7), dtype=original.attention.dtype)
     weights = (draw + 0.1) * support
     weights = weights / weights.sum(-1, keepdim=True)
     trace = model(batch, attention=weights)
     if trace.scores is not None or not torch.equal(trace.attention, weights):
         yield "the trace does not hold the attention passed in, without scores"
-    if torch.allclose(trace.logits, own.logits):
+    if torch.allclose(trace.logits, original.logits):
         yield "other attention does not change the logits"
 
 
 def _check_given_embeddings(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
-    own = model(batch)
-    other = own.embeddings.flip(2) * 0.5
+    original = model(batch)
+    other = original.embeddings.flip(2) * 0.5
     trace = model(batch, embeddings=other)
     if not torch.equal(trace.embeddings, other):
         yield "the trace does not hold the embeddings passed in"
-    if torch.allclose(trace.logits, own.logits):
+    if torch.allclose(trace.logits, original.logits):
         yield "other embeddings do not change the logits"
 
 
 def _check_logits_alone(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
-    own = model(batch)
-    if not _close(model.read_logits(batch), own.logits):
+    trace = model(batch)
+    if not _close(model.read_logits(batch), trace.logits):
         yield "read_logits gives other logits"
     vectors = model.read_embeddings(batch)
-    if not _close(vectors[batch.mask], own.embeddings[batch.mask]):
+    if not _close(vectors[batch.mask], trace.embeddings[batch.mask]):
         yield "read_embeddings gives other embeddings"
-    given = vectors.detach().requires_grad_()
+    leaf = vectors.detach().requires_grad_()
     slopes = [
-        torch.autograd.grad(_weighted_sum(logits), given)[0]
-        for logits in (model.read_logits(batch, embeddings=given), model(batch, embeddings=given).logits)
+        torch.autograd.grad(_weighted_sum(logits), leaf)[0]
+        for logits in (model.read_logits(batch, embeddings=leaf), model(batch, embeddings=leaf).logits)
     ]
     if not _close(*slopes):
         yield "read_logits has other gradients"
@@ -488,20 +596,20 @@ def _check_row_order(model: Model, batch: Batch, support: Tensor) -> Iterator[st
 
 def _selection_differences(model: Model, batch: Batch, index: Tensor) -> Iterator[str]:
     """Differences between these rows of a batch, read on their own, and the same rows of the whole."""
-    whole, part = model(batch), batch.rows(index)
+    whole, selected = model(batch), batch.rows(index)
     picked = Trace(whole.embeddings[index], whole.hidden[index], whole.attention[index], whole.logits[index])
-    yield from trace_differences(picked, model(part), part.mask)
+    yield from trace_differences(picked, model(selected), selected.mask)
 
 
 def _check_gradients(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
-    own = model(batch)
-    embeddings = own.embeddings.detach().requires_grad_()
+    trace = model(batch)
+    embeddings = trace.embeddings.detach().requires_grad_()
     (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, embeddings=embeddings).logits), embeddings)
     if not bool((slopes.abs().sum((1, 2)) > 0).all()):
         yield "no gradient reaches the embeddings of some row"
     if int(torch.count_nonzero(slopes[~batch.mask])):
         yield "a gradient reaches padding"
-    attention = own.attention.detach().requires_grad_()
+    attention = trace.attention.detach().requires_grad_()
     (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, attention=attention).logits), attention)
     if not bool((slopes.abs().sum((2, 3, 4)) > 0).all()):
         yield "no gradient reaches the attention of some layer"
@@ -537,7 +645,7 @@ def _check_forward_pass(model: Model, batch: Batch, support: Tensor) -> Iterator
 
 
 def _check_more_padding(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
-    wide = pad_batch(batch, 3)
+    wide = add_padding(batch, 3)
     trace = model(wide)
     yield from trace_differences(trace, model(batch), batch.mask)
     if trace.attention.shape[-1] != wide.mask.shape[1]:
@@ -546,7 +654,7 @@ def _check_more_padding(model: Model, batch: Batch, support: Tensor) -> Iterator
 
 def _check_padding_ids(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     token_id = int(batch.inputs[batch.content_mask].max())
-    yield from trace_differences(model(pad_batch(batch, 2, token_id)), model(pad_batch(batch, 2)), batch.mask)
+    yield from trace_differences(model(add_padding(batch, 2, token_id)), model(add_padding(batch, 2)), batch.mask)
 
 
 _MODEL_LAWS: dict[str, ModelLaw] = {
@@ -579,7 +687,7 @@ def check_corpus(corpus: Corpus, data: Path) -> CheckReport:
     try:
         splits = corpus.read(data)
     except Exception as error:  # noqa: BLE001 - the code under check may raise anything
-        return CheckReport(corpus.name, (CheckResult("reads", passed=False, reason=_first_line(error)),))
+        return CheckReport(corpus.name, (CheckResult("reads", passed=False, reason=_describe(error)),))
     sizes = ", ".join(f"{len(splits[split])} {split}" for split in SPLITS)
 
     results = [_run_law(law, sizes, check, splits) for law, check in _CORPUS_LAWS.items()]

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.attributions._base import evaluation_mode, example_seeds
 from heedful.attributions.attention import is_self_attention
+from heedful.attributions.method import example_seeds
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.seeding import permute_within, sample_uniform
 from heedful.store.recipe import Recipe
@@ -26,7 +26,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.predictions import Predictions, attention_support
-from heedful.types import SPLITS, Batch, Method, Model, UserError, pool_by_word
+from heedful.types import SPLITS, Batch, Method, Model, UserError, evaluation_mode, pool_by_word
 
 AttentionFunction = Callable[[Batch], Tensor]
 """The attention imposed on a batch."""
@@ -88,7 +88,7 @@ class FromModel(AttentionSource):
 
 @dataclass(frozen=True)
 class FromScores(AttentionSource):
-    """|scores| of an attribution method on a model, summed by word and normalised over the learner's words.
+    """|scores| of an attribution method on a model, summed by word and normalized over the learner's words.
 
     The model may have another tokenizer, a transformer for instance: words are what both have in common. A word's
     weight is shared equally by the learner's units of that word. An example whose scores are all zero, or not all
@@ -151,8 +151,8 @@ def _unit_shares(word_scores: dict[str, NDArray[np.float64]], batch: Batch) -> T
     for row, uid in enumerate(batch.uids):
         if uid not in word_scores:
             raise UserError(f"the attention source has no scores of example {uid!r}: give both models the same corpus")
-        own = torch.from_numpy(word_scores[uid])[:width]
-        scores[row, : len(own)] = own
+        text_scores = torch.from_numpy(word_scores[uid])[:width]
+        scores[row, : len(text_scores)] = text_scores
     slot, has_word = words.clamp(min=0), words >= 0
     counts = torch.zeros_like(scores).scatter_add(1, slot, has_word.double())
     shares = (scores / counts.clamp(min=1)).gather(1, slot)
@@ -286,12 +286,14 @@ def _attention_lookup(
 
     def look_up(batch: Batch) -> Tensor | None:
         stored = [known.get(digest) for digest in _text_digests(batch)]
-        found = [each[..., : batch.mask.shape[1]] for each in stored if each is not None]
-        if len(found) < len(batch):
+        rows_found = [
+            row_attention[..., : batch.mask.shape[1]] for row_attention in stored if row_attention is not None
+        ]
+        if len(rows_found) < len(batch):
             return None
-        weights = torch.zeros(len(batch), *found[0].shape[:-1], batch.mask.shape[1])
-        for row, each in enumerate(found):
-            weights[row, ..., : each.shape[-1]] = each
+        weights = torch.zeros(len(batch), *rows_found[0].shape[:-1], batch.mask.shape[1])
+        for row, row_attention in enumerate(rows_found):
+            weights[row, ..., : row_attention.shape[-1]] = row_attention
         return weights.to(batch.mask.device)
 
     return look_up

@@ -5,7 +5,7 @@ aligned with the words that a model sees, and the plausibility of single heads a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
@@ -13,20 +13,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from torch import Generator, Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from heedful.attributions._base import CompleteAttribution, SampledAttribution
-from heedful.attributions.head_mix import masked_softmax
-from heedful.data.tokenization import SPECIAL_TOKENS, UNK
-from heedful.measures.rationale_agreement import (
-    PLAUSIBILITY_MEASURES,
-    RankBy,
-    TopK,
-    has_partial_rationale,
-    plausibility_metrics,
-    ranking_key,
-)
+from heedful.attributions.method import CompleteAttribution, MethodTags, SampledAttribution, method_name, tags_of
+from heedful.data.words import SPECIAL_TOKENS, UNK
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.shard import ShardedRecipe, block_label
 from heedful.store.workspace import Workspace
@@ -38,14 +29,11 @@ from heedful.types import (
     Example,
     Method,
     Model,
-    Pooling,
     Split,
     SupportsPreparation,
     UserError,
     check_attribution,
     check_methods,
-    method_name,
-    pool_by_word,
     read_heads,
 )
 
@@ -53,6 +41,11 @@ TRUE_CLASS = "true-class"
 """Among the options in the name of a method: it explains the true class, not the predicted one."""
 COMPLETENESS_NOTE = "missed"
 """The key of `completeness_error` in the notes of an attribution table."""
+TAGS_NOTE = "tags"
+"""The key of the method's tags in the notes of an attribution table."""
+
+
+_STORED_TAGS = TypeAdapter(MethodTags)
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class AttributionTable(ShardedRecipe):
         limit: at most this many examples, drawn at random but the same for every model; None takes all.
     """
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     kind: ClassVar[str] = "attributions"
 
     subject: ModelRecipe
@@ -91,12 +84,13 @@ class AttributionTable(ShardedRecipe):
         `sampling_effort`.
         """
         shards, n, of, facts, whole = self.shards(workspace), 0, 0, [], Artefact()
-        for part in self.parts(workspace, shards):
-            n, of, whole = n + len(part.table), int(str(part.notes["of"])), part
-            facts.append(_numbers_of_texts(part.table))
+        for block in self.parts(workspace, shards):
+            n, of, whole = n + len(block.table), int(str(block.notes["of"])), block
+            facts.append(_numbers_of_texts(block.table))
         notes: dict[str, Json] = {
             "about": dict(self.subject.about),
             "method": type(self.method).__name__,
+            TAGS_NOTE: to_json(asdict(tags_of(self.method))),
             "n": n,
             "of": of,
         }
@@ -113,9 +107,21 @@ class AttributionTable(ShardedRecipe):
         method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
         title = f"{type(self.method).__name__} {self.subject.title}{block_label(block, len(places))}"
         parts = device_batches(loaded.tokenizer(tuple(examples.values())), workspace, title)
-        found = (attribution_rows(loaded, part, method, examples) for _, part in parts)
-        table = pd.DataFrame(chain.from_iterable(found))
+        rows = (attribution_rows(loaded, part, method, examples) for _, part in parts)
+        table = pd.DataFrame(chain.from_iterable(rows))
         return Artefact(table=table, notes={"n": len(table), "of": len(whole)})
+
+
+def read_tags(notes: Mapping[str, Json]) -> MethodTags:
+    """The tags in the notes of an attribution table; the defaults where they are missing or damaged.
+
+    >>> read_tags({TAGS_NOTE: {"pooling": "mean"}}).pooling, read_tags({TAGS_NOTE: {"pooling": 3}}).pooling
+    ('mean', 'sum')
+    """
+    try:
+        return _STORED_TAGS.validate_python(notes.get(TAGS_NOTE, {}))
+    except ValidationError:
+        return MethodTags()
 
 
 def attribution_rows(
@@ -183,6 +189,13 @@ class TrueClass:
         """
         return true_class_name(method_name(self.method))
 
+    @property
+    def tags(self) -> MethodTags:
+        """Those of the method, but for the target, which does not count."""
+        tags = tags_of(self.method)
+        note = "; ".join(filter(None, (tags.note, "scores for the true class in place of the predicted one")))
+        return replace(tags, target_specific=False, note=note)
+
     def prepare(self, model: Model) -> Method:
         """The same with the method prepared once for all batches."""
         return (
@@ -192,7 +205,7 @@ class TrueClass:
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The scores for the labels of the batch; the given target does not count."""
         if model.task.num_classes < 2 or batch.labels is None:
-            raise UserError("only labelled examples of a classifier have a true class: explain the prediction")
+            raise UserError("only labeled examples of a classifier have a true class: explain the prediction")
         return self.method(model, batch, batch.labels.long())
 
 
@@ -322,132 +335,3 @@ class ImageSample(Recipe):
         rows, columns = (max(int(position[axis]) for position in positions) + 1 for axis in (0, 1))
         notes: dict[str, Json] = {"about": dict(self.subject.about), "classes": to_json(loaded.splits.class_names)}
         return Artefact({"images": pixels, "heads": maps}, table, notes | {"rows": rows, "columns": columns})
-
-
-RATIONALE_STATUS = ("judged", "no rationale", "all rationale", "cut off")
-"""Whether an example, or one part of it, can be judged: not where no word, or every word, is marked, and not where the
-marked words were truncated."""
-
-_SCORES_PER_CHUNK = 2**22
-
-
-@dataclass(frozen=True)
-class RationaleBatch:
-    """Rationales of a batch of examples, by part.
-
-    Args:
-        rationale: True on marked words, `[batch part word]`.
-        mask: True on the words of the part that the model sees, `[batch part word]`.
-        status: indices of `RATIONALE_STATUS`, `[batch part]`.
-    """
-
-    rationale: Tensor
-    mask: Tensor
-    status: Tensor
-
-
-class Rationales:
-    """The rationales of all examples of a split.
-
-    Args:
-        parts: names of the parts that are judged separately; none judges an example as a whole, without the parts that
-            have no mark in any example (a question is not evidence).
-    """
-
-    def __init__(self, examples: Sequence[Example], parts: Sequence[str], corpus: str) -> None:
-        counts = [[len(part.split()) if isinstance(part, str) else 0 for part in example.parts] for example in examples]
-        most = max(map(len, counts), default=0)
-        if parts and len(parts) != most:
-            raise UserError(f"{corpus}: examples have {most} parts, but {len(parts)} names are given")
-        if not any(any(example.rationale or ()) for example in examples):
-            raise UserError(f"{corpus}: no word of these examples is marked; choose a corpus with rationales")
-        self.parts = tuple(parts) or ("",)
-        part_of = [torch.arange(len(count)).repeat_interleave(torch.tensor(count)) for count in counts]
-        self._marks = {
-            example.uid: torch.tensor(example.rationale or [False] * len(part), dtype=torch.bool)
-            for example, part in zip(examples, part_of, strict=True)
-        }
-        if not parts:
-            marked = torch.cat([part[mark] for part, mark in zip(part_of, self._marks.values(), strict=True)])
-            has_marks = marked.bincount(minlength=most) > 0
-            part_of = [torch.where(has_marks[part], 0, -1) for part in part_of]
-        self._part_of = dict(zip(self._marks, part_of, strict=True))
-
-    def select(self, uids: Sequence[str], words: Tensor) -> RationaleBatch:
-        """The rationales of these examples, whose units belong to `words` `[batch unit]`."""
-        part = pad_sequence([self._part_of[uid] for uid in uids], batch_first=True, padding_value=-1)
-        marks = pad_sequence([self._marks[uid] for uid in uids], batch_first=True)
-        own = part.unsqueeze(1) == torch.arange(len(self.parts)).unsqueeze(1)
-        seen = torch.zeros(len(part), part.shape[1] + 1, dtype=torch.bool)
-        seen.scatter_(1, torch.where(words >= 0, words, part.shape[1]).cpu(), True)
-        rationale = own & marks.unsqueeze(1)
-        mask = own & seen[:, :-1].unsqueeze(1)
-        status = torch.full(mask.shape[:2], RATIONALE_STATUS.index("all rationale"), dtype=torch.int64)
-        status[has_partial_rationale(rationale, mask)] = RATIONALE_STATUS.index("judged")
-        status[~(rationale & mask).any(-1)] = RATIONALE_STATUS.index("cut off")
-        status[~rationale.any(-1)] = RATIONALE_STATUS.index("no rationale")
-        return RationaleBatch(rationale, mask, status)
-
-
-@dataclass(frozen=True)
-class HeadPlausibility(Recipe):
-    """Every measure of plausibility for every layer and head, one row per example.
-
-    A map is the softmax over words of a head's mean score (of the mean of a layer's heads): the explanation of
-    Fernandes et al. with all weight on one head or one layer. The maps themselves are not stored.
-
-    Args:
-        parts: names of the parts that are judged separately; none judges an example as a whole.
-        pooling: how a word's score comes from its units.
-        top: words that are picked for F1 and IOU.
-        rank: what words are ranked by; maps are never negative, so that size and score are the same.
-    """
-
-    revision: ClassVar[int] = 2
-    kind: ClassVar[str] = "head plausibility"
-
-    subject: ModelRecipe
-    split: Split = "test"
-    limit: int | None = None
-    parts: tuple[str, ...] = ()
-    pooling: Pooling = "mean"
-    top: TopK = "rationale"
-    rank: RankBy = "score"
-
-    def make(self, workspace: Workspace) -> Artefact:
-        """The tensor `plausibility` `[example part map measure]`, all layers before all heads, and the uids.
-
-        A model that does not show its attention has no layers.
-        """
-        loaded = self.subject.restore(workspace)
-        if loaded.model.attention_refusal is not None:
-            return Artefact(notes={"about": dict(self.subject.about), "layers": 0, "heads": 0})
-        rationales = Rationales(loaded.examples(self.split), self.parts, self.subject.corpus.name)
-        batch = sample_rows(loaded.batch(self.split), self.limit)
-        measures: list[Tensor] = []
-        uids: list[str] = []
-        shape = (0, 0)
-        for _, part in device_batches(batch, workspace, f"heads {self.subject.corpus.name}"):
-            with torch.no_grad():
-                scores = read_heads(loaded.model, part).scores.double()
-            shape = scores.shape[1], scores.shape[2]
-            mixes = torch.cat((scores.mean(2), scores.flatten(1, 2)), 1)
-            maps = masked_softmax(mixes, part.content_mask.unsqueeze(1)).cpu()
-            measures.append(self._measure_maps(maps, part.to("cpu"), rationales))
-            uids += part.uids
-        notes: dict[str, Json] = {"about": dict(self.subject.about), "layers": shape[0], "heads": shape[1]}
-        return Artefact({"plausibility": torch.cat(measures)}, pd.DataFrame({"uid": uids}), notes)
-
-    def _measure_maps(self, maps: Tensor, batch: Batch, rationales: Rationales) -> Tensor:
-        """`[batch part map measure]` of maps `[batch map unit]`, some rows at a time where there are many heads."""
-        selected = rationales.select(batch.uids, batch.words)
-        scores, _ = pool_by_word(maps, batch.words, self.pooling, selected.mask.shape[-1])
-        size = max(1, _SCORES_PER_CHUNK // max(1, scores[0].numel() * len(rationales.parts)))
-        measures = []
-        for start in range(0, len(batch), size):
-            rows = slice(start, start + size)
-            rationale, mask = selected.rationale[rows].unsqueeze(2), selected.mask[rows].unsqueeze(2)
-            expanded = scores[rows].unsqueeze(1).expand(-1, len(rationales.parts), -1, -1)
-            values = plausibility_metrics(ranking_key(expanded, self.rank), rationale, mask, self.top)
-            measures.append(torch.stack([values[name] for name in PLAUSIBILITY_MEASURES], -1).float())
-        return torch.cat(measures)

@@ -6,33 +6,30 @@ attention) need a `TrainedModel`.
 
 from __future__ import annotations
 
-import datetime
-import hashlib
-import json
-import re
-import secrets
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Generator, Tensor
 
-from heedful.data.prompt import Prompted, PromptTokenizer, has_mask_token, read_prompt
+from heedful.data.label_match import CERTAIN_MATCHES, MATCH_NAMES, are_placeholders, match_classes, match_labels
+from heedful.data.patches import PatchTokenizer
+from heedful.data.prompt import PromptTokenizer, read_prompt
 from heedful.data.splitting import DerivedCorpus
 from heedful.data.stored_examples import change_examples
-from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
-from heedful.devices import Precision
-from heedful.models.label_words import LabelWords
-from heedful.models.language_model import LanguageModel, read_language_head
-from heedful.models.model_files import NetworkHead, read_output_labels
-from heedful.models.transformer import Transformer, TransformerModel
-from heedful.store.recipe import Artefact, Json, code_digest
-from heedful.store.state_digest import digest_state, is_library, module_state, tensor_bytes, without_noise
+from heedful.data.subwords import Subwords
+from heedful.data.tokenization import drop_empty
+from heedful.data.words import Words
+from heedful.model_loader import PromptText, prompted_model
+from heedful.models.given_model import GivenModel
+from heedful.models.language_model import LanguageModel
+from heedful.models.model_files import read_output_labels
+from heedful.models.transformer import Transformer, check_trained_head
+from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
@@ -56,12 +53,12 @@ NOT_TRAINED_HERE = "given, not trained here"
 
 @dataclass(frozen=True)
 class Checkpoint(ModelRecipe):
-    """A fine-tuned transformer with its own head on a corpus, with or without labels, of which a test split is enough.
+    """A fine-tuned transformer with its own head on a corpus, with or without labels; a test split is enough.
 
     `checkpoint(...)` makes one and brings the corpus's classes into the order of the model's outputs.
 
     Args:
-        scored: whether it is scored on all labelled texts; an audit reads only some of them.
+        scored: whether it is scored on all labeled texts; an audit reads only some of them.
     """
 
     corpus: Corpus
@@ -85,7 +82,7 @@ class Checkpoint(ModelRecipe):
         """Scores and counts, and the digest of the weights in place of the weights."""
         source = self.architecture.source
         outputs, splits = self.architecture.read_outputs(), self.corpus.read(workspace.data_dir)
-        task, classes = splits.task, [_normalize_name(name) for name in splits.class_names]
+        task, classes = splits.task, splits.class_names
         if task.num_outputs != len(outputs.names) or isinstance(task, Regression) != outputs.is_regression:
             if outputs.is_regression and task.num_outputs == 1:
                 raise UserError(
@@ -100,11 +97,11 @@ class Checkpoint(ModelRecipe):
                 f"{'gives a number' if outputs.is_regression else names}; heedful.checkpoint(...) adapts a corpus to a "
                 "model with one output per class"
             )
-        own = [_normalize_name(name) for name in outputs.names]
-        if len(own) == 1 and len(classes) == 2 and own[0] == classes[0] and not _are_placeholders(classes):
+        match = match_labels(outputs.names, classes) if len(outputs.names) == 1 and len(classes) == 2 else None
+        if match == ("name", ((outputs.names[0], 0),)) and not are_placeholders(classes):
             raise UserError(
                 f"the one output of {source} is the logit of {outputs.names[0]}, but {self.corpus.name} has the "
-                f"classes {', '.join(splits.class_names)}, and one logit stands for the second: give them in the other "
+                f"classes {', '.join(classes)}, and one logit stands for the second: give them in the other "
                 "order"
             )
         corpus = PreparedCorpus(self, workspace, required=("test",))
@@ -126,68 +123,6 @@ class Checkpoint(ModelRecipe):
         splits = self.corpus.read(workspace.data_dir)
         model, _ = build_model(self.architecture, splits.task, (), None, workspace, Generator().manual_seed(0))
         return LoadedModel(model.eval(), self.tokenization.restore(state), splits, self.tokenization)
-
-
-def check_trained_head(model: Model, source: str) -> None:
-    """Raise a `UserError` for a model from a folder or the hub that got a new head."""
-    if not any(note.endswith("head included") for note in model.notes):
-        raise UserError(f"{source} has no trained head ({'; '.join(model.notes)}): fine-tune it as a TrainedModel")
-
-
-PromptText: TypeAlias = "str | Sequence[Mapping[str, str]]"
-"""A prompt with `{text}` where the text stands, or the messages of a chat, each with `role` and `content`."""
-
-
-@dataclass(frozen=True)
-class PromptedModel:
-    """A language model in a folder or on the hub that is read as a classifier: its tokens, and its label words."""
-
-    tokenization: Prompted
-    architecture: LanguageModel
-
-
-def prompted_model(
-    source: str,
-    prompt: PromptText | None,
-    labels: Mapping[str, str],
-    *,
-    chat: bool = False,
-    precision: Precision = "float32",
-) -> PromptedModel:
-    """A language model with a prompt and a label word for each class.
-
-    Args:
-        labels: the label word of each class, as it stands behind the prompt: a space before it belongs to it.
-        chat: whether the prompt is the turn of a user in the chat template of the tokenizer.
-        precision: of weights and states.
-    """
-    check_label_words(labels)
-    parsed = read_prompt(prompt, chat=chat)
-    is_masked = has_mask_token(source, parsed)
-    check_language_model(source, read_language_head(source), is_masked=is_masked)
-    tokenizer = Prompted(source, parsed, int(is_masked)).restore({"answers": 0})
-    words = LabelWords(tokenizer.label_tokens(labels), tokenizer.mask_id)
-    longest = max(map(len, words.words))
-    # With the chat as it was rendered: every process that reads the recipe gives the model the same prompt.
-    tokenization = Prompted(source, tokenizer.prompt, longest if is_masked else 0, 0 if is_masked else longest - 1)
-    return PromptedModel(tokenization, LanguageModel(source, tuple(labels), words, precision))
-
-
-def check_label_words(labels: object) -> None:
-    """Raise a `UserError` unless these are the label words of at least two classes."""
-    if not isinstance(labels, Mapping) or len(labels) < 2 or not all(isinstance(name, str) for name in labels):
-        raise UserError(
-            "labels need a label word for each of at least two classes, for instance "
-            "{'negative': ' bad', 'positive': ' good'}"
-        )
-
-
-def check_language_model(source: str, head: NetworkHead, *, is_masked: bool) -> None:
-    """Raise a `UserError` for a prompt that does not fit the kind of model."""
-    if head == "masked" and not is_masked:
-        raise UserError(f"{source} is a masked language model: write [MASK] in the prompt where the label word stands")
-    if head == "causal" and is_masked:
-        raise UserError(f"{source} is a causal language model: leave the mask token out of the prompt")
 
 
 def checkpoint(
@@ -215,7 +150,7 @@ def checkpoint(
             raise UserError(
                 "labels name the classes and the prompt is tokenized: leave tokenization and class_names out"
             )
-        model = prompted_model(source, prompt, labels, chat=chat)
+        model = prompted_model(source, read_prompt(prompt, chat=chat), labels)
         return Checkpoint(LabelAlignedCorpus(corpus, tuple(labels)), model.tokenization, model.architecture)
     if prompt is not None or chat:
         raise UserError(
@@ -236,9 +171,8 @@ class LabelAlignedCorpus(DerivedCorpus):
     """Another corpus with its classes in the order of a model's outputs, one logit per class.
 
     Args:
-        output_names: the model's names of its outputs. Names are matched without regard to case; where they only count
-            (LABEL_0, LABEL_1 ... or 0, 1 ...) the corpus's own order is taken, and the notes say so. Of ("not x", "x")
-            the second decides alone. A corpus without labels takes these names.
+        output_names: the model's names of its outputs, with which `match_classes` matches the classes; the notes say
+            how. A corpus without labels takes these names.
     """
 
     output_names: tuple[str, ...]
@@ -250,7 +184,7 @@ class LabelAlignedCorpus(DerivedCorpus):
     def read(self, data: Path) -> Splits:
         """The corpus's splits with labels, candidates and class names in the model's order."""
         splits = self.corpus.read(data)
-        if len(splits.class_names) in (0, len(self.output_names)) and _is_unlabelled(splits):
+        if len(splits.class_names) in (0, len(self.output_names)) and _is_unlabeled(splits):
             task = MulticlassClassification(len(self.output_names))
             notes = {**splits.notes, "outputs of the model": ", ".join(self.output_names)}
             return replace(splits, task=task, class_names=self.output_names, notes=notes)
@@ -271,14 +205,12 @@ class LabelAlignedCorpus(DerivedCorpus):
             raise UserError(
                 f"{self.corpus.name} has {has}, but the model has {len(self.output_names)} outputs ({in_model})"
             )
-        outputs = [_normalize_name(name) for name in self.output_names]
-        labels = [_normalize_name(name) for name in classes]
-        if sorted(outputs) == sorted(labels) and len(set(outputs)) == len(outputs):
-            return tuple(outputs.index(name) for name in labels), f"{in_model}, matched with the classes by name"
-        if outputs[0] == negated_name(outputs[-1]) and outputs[-1] == labels[0]:
-            return (1, 0), f"{in_model}, matched with the class {classes[0]} by name"
-        if _are_placeholders(outputs) or _are_placeholders(labels) or outputs[0] == negated_name(outputs[-1]):
-            return tuple(range(len(classes))), f"{in_model}, taken to be {in_corpus} in this order"
+        match = match_classes(classes, self.output_names)
+        if match is not None:
+            how, pairs = match
+            note = f"{in_model}, matched with the classes {MATCH_NAMES[how]}"
+            note += "" if how in CERTAIN_MATCHES else f", which is an assumption ({in_corpus})"
+            return tuple(index for _, index in pairs), note
         raise UserError(
             f"{self.corpus.name} has the classes {in_corpus}, but the model's outputs are {in_model}: give the class "
             "names in the order of the model's outputs"
@@ -302,23 +234,9 @@ def align_labels(corpus: Corpus, task: Task, class_names: tuple[str, ...]) -> Co
     return OneLogitCorpus(aligned) if task.num_outputs == 1 else aligned
 
 
-def negated_name(name: str) -> str:
-    """The name of the other class of a model whose one output stands for the class of this name."""
-    return f"not {name}"
-
-
-def _is_unlabelled(splits: Splits) -> bool:
+def _is_unlabeled(splits: Splits) -> bool:
     examples = (example for split in SPLITS for example in splits[split])
     return all(example.label is None and example.candidates is None for example in examples)
-
-
-def _normalize_name(name: str) -> str:
-    return re.sub(r"[\s_-]+", " ", name).strip().casefold()
-
-
-def _are_placeholders(names: list[str]) -> bool:
-    """Whether the names only count: LABEL_0, LABEL_1 ... or 0, 1 ..."""
-    return all(name in (f"label {index}", str(index)) for index, name in enumerate(names))
 
 
 def _reorder_classes(example: Example, output_index: tuple[int, ...]) -> Example:
@@ -334,105 +252,17 @@ def _reorder_classes(example: Example, output_index: tuple[int, ...]) -> Example
     )
 
 
-class GivenModel:
-    """A model in memory and its tokenizer; recipes of the same process find them by their digest.
-
-    Args:
-        version: a name that the user gave to what the model does. It stands for everything but weights, structure, code
-            and tokenizer.
-    """
-
-    def __init__(self, model: Model, tokenizer: Tokenizer, version: str = "") -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.version = version
-        self.recorded: dict[str, str] = {}
-        """By each digest that a recipe has, that of the weights alone."""
-        self._hashed: tuple[tuple[tuple[int, int], ...], str] | None = None
-        self._session = secrets.token_hex(16)
-        self._is_announced = False
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Look again at what decides outputs beside the weights: a user may have changed an attribute."""
-        state: dict[str, object] = {**module_state(self.model)}
-        if not is_library(type(self.tokenizer)):
-            state["tokenizer"] = self.tokenizer
-        if self.version:
-            kinds = [type(module) for module in self.model.modules() if not is_library(type(module))]
-            state = {"version": self.version, "code": [code_digest(kind) for kind in dict.fromkeys(kinds)]}
-        self._state = digest_state(state) if state else None
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of weights, structure and tokenizer, and of the code and attributes of classes of the user.
-
-        Weights count as they are now, everything else as it was when it was last looked at. Where an attribute cannot
-        be told and no version is named, no other object has this digest.
-        """
-        if self._state is None:
-            return self.weights_digest
-        session = self._session if self._state.unknown else ""
-        return hashlib.sha256(f"{self.weights_digest} {self._state.digest} {session}".encode()).hexdigest()
-
-    @property
-    def weights_digest(self) -> str:
-        """SHA-256 of weights, structure and tokenizer; computed anew when a weight has changed."""
-        tensors = (*self.model.parameters(), *self.model.buffers())
-        state = tuple((id(tensor), tensor._version) for tensor in tensors)
-        if self._hashed is None or self._hashed[0] != state:
-            self._hashed = state, hash_model(self.model, self.tokenizer)
-        return self._hashed[1]
-
-    def is_changed(self, digest: str) -> bool:
-        """Whether the weights are others than when a recipe got this digest."""
-        return self.weights_digest != self.recorded.get(digest)
-
-    @property
-    def device(self) -> torch.device:
-        """That of the weights; the CPU if there are none."""
-        return next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
-
-    def announce_unknown(self, name: str) -> None:
-        """Warn once if results cannot be reused, because nobody can tell whether two such models are the same."""
-        if self._state is not None and self._state.unknown and not self._is_announced:
-            self._is_announced = True
-            classes = ", ".join(self._state.unknown[:MAX_LISTED_CLASSES])
-            warnings.warn(
-                f"{name} holds objects that cannot be compared with those of another session ({classes}): its results "
-                "are used as long as this object exists, and not again; to reuse them later, name what it does: "
-                f'heedful.load(..., version="{datetime.datetime.now(datetime.UTC).date().isoformat()}")',
-                stacklevel=4,
-            )
-
-
-MAX_LISTED_CLASSES = 3
 _models_in_memory: WeakValueDictionary[str, GivenModel] = WeakValueDictionary()
 """Models by their digest. They are not kept alive: a notebook may load many."""
 
 
-def hash_model(model: Model, tokenizer: Tokenizer) -> str:
-    """SHA-256 of the names and numbers of all weights and buffers, of the structure, and of the tokenizer."""
-    structure = f"{type(model).__qualname__} {model.architecture_summary} {model.task} {model}"
-    if isinstance(model, TransformerModel):
-        # The number of heads and the like are in no weight.
-        structure += json.dumps(without_noise(json.loads(model.network.config.to_json_string())), sort_keys=True)
-        if isinstance(model.readout, LabelWords):
-            structure += repr(model.readout)
-    digest = hashlib.sha256(f"{structure}\n{tokenizer.definition()}\n".encode("utf-8", "surrogatepass"))
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor_bytes(tensor))
-    return digest.hexdigest()
-
-
-def model_in_memory(given: GivenModel, corpus: Corpus, name: str, *, scored: bool = True) -> ModelInMemory:
+def model_in_memory(network: GivenModel, corpus: Corpus, name: str, *, scored: bool = True) -> ModelInMemory:
     """A recipe of a model in memory on a corpus whose classes are in the order of the model's."""
-    given.refresh()
-    given.announce_unknown(name)
-    digest = given.digest
-    _models_in_memory[digest] = given
-    given.recorded[digest] = given.weights_digest
+    network.refresh()
+    network.announce_unknown(name)
+    digest = network.digest
+    _models_in_memory[digest] = network
+    network.recorded[digest] = network.weights_digest
     return ModelInMemory(corpus, name, digest, scored)
 
 
@@ -443,7 +273,7 @@ class ModelInMemory(ModelRecipe):
     Args:
         name: for tables and file names.
         digest: of weights and tokenizer.
-        scored: whether it is scored on all labelled texts.
+        scored: whether it is scored on all labeled texts.
     """
 
     corpus: Corpus
@@ -473,30 +303,30 @@ class ModelInMemory(ModelRecipe):
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
         """The model itself; UserError in another process, after a change of its weights, or for another task."""
-        given, splits = _find_in_memory(self.name, self.digest), self.corpus.read(workspace.data_dir)
-        if splits.task != given.model.task:
+        registered, splits = _find_in_memory(self.name, self.digest), self.corpus.read(workspace.data_dir)
+        if splits.task != registered.model.task:
             raise UserError(
-                f"{self.corpus.name} is for {splits.task}, but {self.name} is for {given.model.task}: choose a corpus "
+                f"{self.corpus.name} is for {splits.task}, but {self.name} is for {registered.model.task}: choose a "
                 "with the same task"
             )
-        device = given.device
+        device = registered.device
         if device.type != torch.device(workspace.device).type:
             raise UserError(
                 f"{self.name} is on {device}: give Workspace(..., device={str(device)!r}) or move the model"
             )
-        return LoadedModel(given.model, given.tokenizer, splits, self.tokenization)
+        return LoadedModel(registered.model, registered.tokenizer, splits, self.tokenization)
 
 
 def _find_in_memory(name: str, digest: str) -> GivenModel:
-    given = _models_in_memory.get(digest)
-    if given is None:
+    registered = _models_in_memory.get(digest)
+    if registered is None:
         raise UserError(
             f"{name} is a model in the memory of another process, or its explainer is no longer there: save it to a "
             "folder with save_pretrained and give the folder"
         )
-    if given.is_changed(digest):
+    if registered.is_changed(digest):
         raise UserError(f"the weights of {name} have changed since it was loaded: load it again")
-    return given
+    return registered
 
 
 @dataclass(frozen=True)
@@ -519,7 +349,7 @@ class _GivenTokenization(Tokenization):
 
 @dataclass(frozen=True)
 class _GivenArchitecture(Architecture):
-    """The architecture of a model in memory, of which there is one model only."""
+    """The architecture of a model in memory; there is only one such model."""
 
     name: str
 

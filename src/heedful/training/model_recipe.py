@@ -13,22 +13,12 @@ from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.tokenization import Words, check_labels
+from heedful.data.tokenization import check_labels
+from heedful.data.words import Words
+from heedful.store.file_digest import count_file_changes
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
-from heedful.types import (
-    Architecture,
-    Batch,
-    Corpus,
-    Example,
-    Model,
-    Split,
-    Splits,
-    Task,
-    Tokenization,
-    Tokenizer,
-    count_file_changes,
-)
+from heedful.types import Architecture, Batch, Corpus, Example, Model, Split, Splits, Task, Tokenization, Tokenizer
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attention_sources import AttentionSource, impose_attention
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.predictions import BatchPredictions, load_predictor
-from heedful.training.trainer import Evaluator, Loss, evaluation_mode, inference_batches
-from heedful.types import Batch, Model, Split, Task, Trace, UserError, check_choice
+from heedful.training.trainer import Evaluator, Loss, inference_batches
+from heedful.types import Batch, Model, Split, Task, Trace, UserError, check_choice, evaluation_mode
 
 Initialization = Literal["fresh", "base"]
 
@@ -153,14 +153,14 @@ class AdversarialObjective(Objective):
             return
         if not isinstance(model, AttentiveModel):
             raise UserError("a warm start from the base is for pooled models; a transformer starts pretrained anyway")
-        own, kept = (
+        base, kept = (
             {name: weight for name, weight in weights.items() if not name.startswith("attention.")}
             for weights in (model.state_dict(), workspace.get(self.base).tensors)
         )
-        if different := sorted(own.keys() ^ kept.keys()):
-            owner = "the adversary" if different[0] in own else "the base"
+        if different := sorted(base.keys() ^ kept.keys()):
+            owner = "the adversary" if different[0] in base else "the base"
             raise UserError(f"a warm start needs the base's architecture; only {owner} has {different[0]}")
-        if different := [name for name, weight in kept.items() if own[name].shape != weight.shape]:
+        if different := [name for name, weight in kept.items() if base[name].shape != weight.shape]:
             raise UserError(f"a warm start needs the base's architecture; {different[0]} has another shape")
         model.load_state_dict(kept, strict=False)
 
@@ -186,10 +186,10 @@ class AdversarialObjective(Objective):
             sums = torch.zeros(4, dtype=torch.float64)
             with evaluation_mode(model):
                 # Matching heads takes memory of its own, hence the fixed batch size.
-                for rows, part in inference_batches(batch, MATCHING_BATCH_SIZE):
-                    part = part.to(device)
-                    trace = model(part)
-                    variation, far = adversary_distance(model.task, trace, base(part), part.mask)
+                for rows, texts in inference_batches(batch, MATCHING_BATCH_SIZE):
+                    texts = texts.to(device)
+                    trace = model(texts)
+                    variation, far = adversary_distance(model.task, trace, base(texts), texts.mask)
                     probabilities[rows] = model.task.probabilities(trace.logits).cpu().to(probabilities.dtype)
                     values = (0.5 * variation, far.jsd, far.kl, -self.example_losses(variation, far))
                     sums += torch.stack([value.double().sum() for value in values]).cpu()

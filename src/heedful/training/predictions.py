@@ -56,9 +56,9 @@ class Predictions(Recipe):
         loaded = self.subject.restore(workspace)
         model, batch = loaded.model, loaded.batch(self.split)
         tensors: dict[str, Tensor] = {}
-        for rows, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
+        for rows, texts in device_batches(batch, workspace, f"predictions {self.subject.title}"):
             with torch.no_grad():
-                trace = model(part)
+                trace = model(texts)
             attention = trace.attention.cpu().float()
             if not tensors:
                 shape = (len(batch), *attention.shape[1:4], batch.mask.shape[1])
@@ -108,34 +108,34 @@ def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Worksp
     predict_base, predict_other = (load_predictor(subject, "test", workspace) for subject in (base, other))
 
     def predictions() -> Iterator[tuple[Batch, BatchPredictions, BatchPredictions]]:
-        for _, part in inference_batches(batch, workspace.batch_size):
-            part = part.to(workspace.device)
-            yield part, predict_base(part), predict_other(part)
+        for _, texts in inference_batches(batch, workspace.batch_size):
+            texts = texts.to(workspace.device)
+            yield texts, predict_base(texts), predict_other(texts)
 
     # Heads are matched over the whole split; one head needs no matching.
     costs: Tensor | None = None
-    for part, ours, theirs in predictions():
+    for texts, ours, theirs in predictions():
         if ours.attention.shape[2] == 1:
             break
-        added = head_matching_costs(theirs.attention, ours.attention, part.mask)
+        added = head_matching_costs(theirs.attention, ours.attention, texts.mask)
         costs = added if costs is None else costs + added
     order = None if costs is None else match_heads(costs)
     tables = []
-    for part, ours, theirs in predictions():
-        support = attention_support(loaded.model, part, ours.attention)
-        distance = attention_distance(theirs.attention.double(), ours.attention.double(), part.mask, order)
+    for texts, ours, theirs in predictions():
+        support = attention_support(loaded.model, texts, ours.attention)
+        distance = attention_distance(theirs.attention.double(), ours.attention.double(), texts.mask, order)
         columns = {
-            "uid": part.uids,
-            "length": part.content_mask.sum(1).tolist(),
-            "label": [None] * len(part) if part.labels is None else part.labels.tolist(),
+            "uid": texts.uids,
+            "length": texts.content_mask.sum(1).tolist(),
+            "label": [None] * len(texts) if texts.labels is None else texts.labels.tolist(),
             "predicted": ours.probabilities.argmax(1).tolist(),
             "answered": theirs.probabilities.argmax(1).tolist(),
             "probabilities": ours.probabilities.double().tolist(),
-            "maximum_attention": largest_weights(ours.attention, part).tolist(),
+            "maximum_attention": largest_weights(ours.attention, texts).tolist(),
             "stvd": total_variation(theirs.probabilities.double(), ours.probabilities.double()).tolist(),
             "jsd": distance.jsd.tolist(),
             "kl": distance.kl.tolist(),
-            "bound": attention_jsd_bound(ours.attention.double(), support, part.mask).tolist(),
+            "bound": attention_jsd_bound(ours.attention.double(), support, texts.mask).tolist(),
         }
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)

@@ -33,8 +33,8 @@ from heedful.training.student import (
 )
 from heedful.training.teacher import HeadMaps, LayerMaps, LearnedExplanation
 from heedful.training.trained_model import OnOtherData
-from heedful.training.trainer import LENGTH_JITTER, evaluation_mode, length_sorted_batches, tensors_with_prefix
-from heedful.types import Batch, Model, Split, UserError, read_heads
+from heedful.training.trainer import LENGTH_JITTER, length_sorted_batches, tensors_with_prefix
+from heedful.types import Batch, Model, Split, UserError, evaluation_mode, read_heads
 
 MAX_HYPERGRADIENT_NORM = 5.0
 _EXACT_STEPS = "exact_hypergradient"
@@ -132,7 +132,7 @@ class LearnedAttributionTable(Recipe):
 
 
 class ExplainerOptimizer:
-    """phi and its optimiser: one hypergradient step after each step of the student."""
+    """phi and its optimizer: one hypergradient step after each step of the student."""
 
     def __init__(self, recipe: SMaT, training: StudentTraining) -> None:
         assert training.explainer is not None

@@ -41,12 +41,11 @@ from heedful.training.trainer import (
     TrainingRun,
     TrainingState,
     check_positive,
-    evaluation_mode,
     map_batches,
     tensors_with_prefix,
     train,
 )
-from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, read_heads
+from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, evaluation_mode, read_heads
 
 SIMULABILITY = "simulability"
 
@@ -203,7 +202,9 @@ class StudentTraining:
         task, teacher = model.task, self.teacher_dev.logits(batch).cpu()
         student = map_batches(self.model.student_logits, model, batch, batch_size)
         return {
-            SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
+            SIMULABILITY: prediction_agreement(
+                task, point_predictions(task, teacher), point_predictions(task, student)
+            ),
             "simulation_loss": float(simulation_loss(task, student, teacher).mean()),
         }
 
@@ -222,7 +223,7 @@ class StudentTraining:
             "about": dict(recipe.about),
             "explanation": recipe.explanation.display_name,
             "measure": "pearson" if task.num_classes == 1 else "accuracy",
-            SIMULABILITY: to_json(simulability(task, teacher, student)),
+            SIMULABILITY: to_json(prediction_agreement(task, teacher, student)),
             "scores": to_json(scores),
             "dev": to_json(state.best_score),  # null where it was undefined in every epoch
             "best_epoch": state.best_epoch,
@@ -310,7 +311,7 @@ def build_student_loss(
     return losses
 
 
-def simulability(task: Task, teacher: Tensor, student: Tensor) -> float:
+def prediction_agreement(task: Task, teacher: Tensor, student: Tensor) -> float:
     """Agreement of predictions: the share of equal classes, or Pearson's correlation (NaN where one is constant)."""
     if task.num_classes == 1:
         return pearson(student, teacher).value.item()

@@ -21,12 +21,13 @@ from heedful.attributions import head_mix
 from heedful.attributions.attention import index_slice
 from heedful.attributions.head_mix import MixNormalizer, fit_ridge_mix
 from heedful.attributions.layer_mix import LayerMix
+from heedful.attributions.method import method_name
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import check_positive, device_batches
-from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice, method_name, read_heads
+from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice, read_heads
 
 TEST_SPLIT_SHARES = (0.7, 0.1)
 """Shares of a test split that become the students' train and dev splits; the rest is their test (the paper's IMDB)."""
@@ -208,11 +209,11 @@ class TeacherOutputs(Recipe):
         maps: list[Tensor] = []
         order: list[Tensor] = []
         title = "logits of the teacher" if self.map_source is None else f"{self.map_source.display_name} of the teacher"
-        for rows, part in device_batches(batch, workspace, title):
-            part_maps, part_logits = self._maps_and_logits(teacher.model, part)
+        for rows, texts in device_batches(batch, workspace, title):
+            part_maps, part_logits = self._maps_and_logits(teacher.model, texts)
             order.append(rows)
             logits.append(part_logits.detach().cpu().float())
-            for row, length in zip(part_maps.detach().cpu().float(), part.lengths.tolist(), strict=True):
+            for row, length in zip(part_maps.detach().cpu().float(), texts.lengths.tolist(), strict=True):
                 maps.append(row[:, :length].T)
         positions = torch.cat(order).argsort()
         tensors = {
@@ -280,7 +281,7 @@ class TeacherExplainer:
     """e_T on any batch of stored examples.
 
     Args:
-        phi: `[map]`, before normalising; with `learn_temperature` one entry more, the log of a second temperature.
+        phi: `[map]`, before normalizing; with `learn_temperature` one entry more, the log of a second temperature.
     """
 
     teacher_lookup: TeacherLookup
@@ -377,10 +378,10 @@ class RidgeExplanation:
         """The closed-form mix; it needs no student."""
         maps, scored = lookups[0].all_maps()
         phi = fit_ridge_mix(maps, lookups[1].all_maps()[0].squeeze(1), scored, strength=1.0)
-        uniform, own = (
+        uniform, fitted = (
             head_mix.mix_maps(maps.double(), weights, "none") for weights in (head_mix.uniform_phi(len(phi)), phi)
         )
-        temperature = head_mix.temperature_for_peak(own, scored, head_mix.mean_peak_ratio(uniform, scored))
+        temperature = head_mix.temperature_for_peak(fitted, scored, head_mix.mean_peak_ratio(uniform, scored))
         return TeacherExplainer(lookups[0], phi, "none", temperature)
 
 

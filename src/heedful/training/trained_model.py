@@ -86,7 +86,7 @@ class TrainedModel(ModelRecipe):
 
 
 def check_trained_here(subject: ModelRecipe) -> None:
-    """Raises `UserError` for a model of which no variants (other seeds, other attention) can be trained."""
+    """Raises `UserError` for a model without trainable variants (other seeds, other attention)."""
     if not isinstance(subject, TrainedModel):
         raise UserError(f"{subject.title}: not trained here, so no variants of it can be trained; give a TrainedModel")
 
@@ -124,17 +124,17 @@ class PreparedCorpus:
         return {split: self.tokenizer(examples) for split, examples in self.examples.items() if examples}
 
     def evaluate(self, model: Model, workspace: Workspace) -> dict[Split, dict[str, float]]:
-        """The scores of a model on the labelled examples of the evaluated splits; a block at a time becomes a batch."""
+        """The scores of a model on the labeled examples of the evaluated splits; a block at a time becomes a batch."""
         scores: dict[Split, dict[str, float]] = {}
         for split in EVALUATED_SPLITS:
             probabilities, labels = [], []
             examples = self.examples[split]
             for start in range(0, len(examples), BLOCK_ROWS):
                 block = examples[start : start + BLOCK_ROWS]
-                labelled = [example for example in block if example.label is not None]
-                if not labelled:
+                labeled = [example for example in block if example.label is not None]
+                if not labeled:
                     continue
-                batch = self.tokenizer(labelled)
+                batch = self.tokenizer(labeled)
                 if batch.labels is not None:
                     probabilities.append(predict(model, batch, workspace.batch_size))
                     labels.append(batch.labels)
@@ -203,8 +203,8 @@ class OnOtherData(ModelRecipe):
 
     def describe(self) -> dict[str, Json]:
         """The facts of the model on this corpus; a quick model stays one on other data."""
-        own, model = super().describe(), self.model.describe()
-        return {**model, **own, "quick": bool(own["quick"] or model["quick"])}
+        facts, model = super().describe(), self.model.describe()
+        return {**model, **facts, "quick": bool(facts["quick"] or model["quick"])}
 
     def make(self, workspace: Workspace) -> Artefact:
         """The model's notes and history, with the sizes and notes of the other corpus."""

@@ -14,7 +14,6 @@ import os
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -27,9 +26,10 @@ from torch import Generator, Tensor, nn
 from heedful.progress import Progress, StepCallback, raise_lost_interrupt
 from heedful.seeding import temporary_seed
 from heedful.store.atomic_write import flush_to_disk, translate_write_errors
+from heedful.store.file_digest import content_sha256
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
-from heedful.types import Batch, Model, UserError, check_choice
+from heedful.types import Batch, Model, UserError, check_choice, evaluation_mode
 
 SelectionSplit = Literal["dev", "test"]
 Reduction = Literal["sum", "mean"]
@@ -38,7 +38,7 @@ Loss = Callable[[Model, Batch], Tensor]
 """Losses of a batch's examples, `[batch]`."""
 
 Evaluator = Callable[[Model, Batch, int], dict[str, float]]
-"""Metrics of a model on a labelled batch, with this many rows at a time."""
+"""Metrics of a model on a labeled batch, with this many rows at a time."""
 
 LENGTH_JITTER = 0.1
 """Batches are cut from examples sorted by length plus noise of this share of the length."""
@@ -66,7 +66,7 @@ class Adam:
     no_decay: tuple[str, ...] = ("attention",)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser over this model's trainable parameters."""
+        """The optimizer over this model's trainable parameters."""
         groups = _parameter_groups(model, self.weight_decay, self.no_decay)
         return torch.optim.Adam(groups, lr=self.lr, amsgrad=self.amsgrad, fused=True)
 
@@ -79,7 +79,7 @@ class Adam:
 class AdamW:
     """AdamW for transformers: linear warm-up over a share of all steps, then linear descent to zero.
 
-    Normalisation layers get no decay, whatever their names (`LayerNorm`, `sa_layer_norm`, `layernorm_before`).
+    Normalization layers get no decay, whatever their names (`LayerNorm`, `sa_layer_norm`, `layernorm_before`).
     """
 
     lr: float = 5e-5
@@ -118,7 +118,9 @@ class SGD:
 def _parameter_groups(
     model: nn.Module, weight_decay: float, no_decay: Iterable[str], *, decay_norms: bool = True
 ) -> list[dict[str, object]]:
-    norms = {f"{name}.{own}" for name, part in model.named_modules() if _is_norm(part) for own in part._parameters}
+    norms = {
+        f"{name}.{weight}" for name, part in model.named_modules() if _is_norm(part) for weight in part._parameters
+    }
     groups: dict[float, list[Tensor]] = {weight_decay: [], 0.0: []}
     for name, parameter in model.named_parameters():
         exempt = set(no_decay) & set(name.split(".")) or (name in norms and not decay_norms)
@@ -220,7 +222,7 @@ class TrainingRun:
 class TrainingState:
     """The state of a training after a number of finished epochs, written to disk after each of them.
 
-    `best_tensors` are those of the best epoch: `model/` weights, and `outer/` tensors of the outer optimiser.
+    `best_tensors` are those of the best epoch: `model/` weights, and `outer/` tensors of the outer optimizer.
     """
 
     epoch: int = 0
@@ -298,7 +300,7 @@ def _evaluate_epoch(run: TrainingRun, state: TrainingState, loss: float, batch_s
     name = selection.metric or run.model.task.primary_metric
     candidates = {**metrics, TRAINING_LOSS: -loss}
     if name not in candidates:
-        raise UserError(f"there is no score {name!r} for this task; choose one of {', '.join(sorted(metrics))}")
+        raise UserError(f"unknown score {name!r} for this task; choose from {', '.join(sorted(metrics))}")
     state.epoch += 1
     outer = {} if run.outer is None else run.outer.end_epoch()
     state.history.append({"epoch": state.epoch, "loss": loss, **metrics, **outer})
@@ -334,17 +336,12 @@ def _save_checkpoint(
         try:
             save_file(contiguous, temporary, metadata={"state": json.dumps(numbers), "fingerprint": fingerprint})
             flush_to_disk(temporary)
-            path = folder / f"epoch-{state.epoch}-{_file_sha256(temporary)}.safetensors"
+            path = folder / f"epoch-{state.epoch}-{content_sha256(temporary)}.safetensors"
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         flush_to_disk(folder)
         _delete_other_files(folder, path)
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _delete_other_files(folder: Path, kept: Path | None) -> None:
@@ -356,15 +353,15 @@ def _delete_other_files(folder: Path, kept: Path | None) -> None:
 def _resume_checkpoint(
     folder: Path, fingerprint: str, run: TrainingRun, optimizer: torch.optim.Optimizer
 ) -> TrainingState:
-    """The state of the latest checkpoint, loaded into model and optimisers; a new one if there is none to trust."""
-    found = {int(path.name.split("-")[1]): path for path in folder.glob("epoch-*-*.safetensors")}
-    path = found[max(found)] if found else None
+    """The state of the latest checkpoint, loaded into model and optimizers; a new one if there is none to trust."""
+    checkpoints = {int(path.name.split("-")[1]): path for path in folder.glob("epoch-*-*.safetensors")}
+    path = checkpoints[max(checkpoints)] if checkpoints else None
     with translate_write_errors(folder):
         _delete_other_files(folder, path)
     if path is None:
         return TrainingState()
     try:
-        if path.stem.split("-")[2] != _file_sha256(path):
+        if path.stem.split("-")[2] != content_sha256(path):
             raise _CheckpointError("is damaged")
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
@@ -407,7 +404,7 @@ def _fingerprint(run: TrainingRun, folder: Path) -> str:
 
 
 def _has_shapes_of(tensors: Mapping[str, Tensor], run: TrainingRun, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the tensors of a checkpoint fit the model, its optimiser and the outer optimiser."""
+    """Whether the tensors of a checkpoint fit the model, its optimizer and the outer optimizer."""
 
     def layout(named: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
         return {name: (value.shape, value.dtype) for name, value in named.items()}
@@ -471,13 +468,13 @@ def device_batches(
 ) -> Iterator[tuple[Tensor, Batch]]:
     """`inference_batches` on the workspace's device with a progress bar; by default of the workspace's batch size."""
     with workspace.progress.task(title, len(batch)) as step:
-        for rows, part in inference_batches(batch, batch_size or workspace.batch_size):
-            yield rows, part.to(workspace.device)
-            step(len(part))
+        for rows, texts in inference_batches(batch, batch_size or workspace.batch_size):
+            yield rows, texts.to(workspace.device)
+            step(len(texts))
 
 
 def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
-    """The task's metrics on a labelled batch."""
+    """The task's metrics on a labeled batch."""
     if batch.labels is None:
         raise UserError("these examples have no labels to evaluate with")
     return model.task.compute_metrics(predict(model, batch, batch_size), batch.labels)
@@ -493,19 +490,7 @@ def map_batches(function: Callable[[Batch], Tensor], model: Model, batch: Batch,
     """The values `[batch ...]` of a function of the model in evaluation mode, on the CPU in single precision."""
     device, order, values = next((weight.device for weight in model.parameters()), torch.device("cpu")), [], []
     with evaluation_mode(model):
-        for rows, part in inference_batches(batch, batch_size):
+        for rows, texts in inference_batches(batch, batch_size):
             order.append(rows.cpu())
-            values.append(function(part.to(device)).cpu().float())
+            values.append(function(texts.to(device)).cpu().float())
     return torch.cat(values)[torch.cat(order).argsort()]
-
-
-@contextmanager
-def evaluation_mode(model: Model) -> Iterator[None]:
-    """Sets evaluation mode and restores the mode of each module afterwards."""
-    modes = {name: module.training for name, module in model.named_modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for name, module in model.named_modules():
-            module.training = modes[name]

@@ -1,10 +1,3 @@
-from ._trial import Finding as Finding
-from ._trial import Statistic as Statistic
-from ._trial import Trial as Trial
-from ._trial import Verdict as Verdict
-from ._trial import combine_seeds as combine_seeds
-from ._trial import find_statistic as find_statistic
-from ._trial import value_of as value_of
 from .adversarial_attention import AdversarialAttention as AdversarialAttention
 from .adversarial_training import AdversarialTradeoff as AdversarialTradeoff
 from .adversarial_training import AtteFa as AtteFa
@@ -18,3 +11,4 @@ from .permutation import Permutation as Permutation
 from .plausibility import Plausibility as Plausibility
 from .seed_variance import SeedVariance as SeedVariance
 from .simulability import Simulability as Simulability
+from .trial import Trial as Trial

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedful.measures.divergence import jensen_shannon
 from heedful.seeding import sample_uniform
-from heedful.trials._adversary_search import AdversaryProblem
+from heedful.trials.adversary_search import AdversaryProblem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -70,9 +70,9 @@ def climb_from(problem: AdversaryProblem, starts: Tensor, epsilon: float) -> Ten
         best[better], farthest[better] = points[better], value[better]
         is_polishing = number >= ROUNDS
         if number == ROUNDS:
-            found = farthest > 0
-            points[found], value[found], change[found] = best[found], farthest[found], 0.0
-            reach = torch.where(found, _SHORT_REACH, 0.0).to(reach)
+            has_gain = farthest > 0
+            points[has_gain], value[has_gain], change[has_gain] = best[has_gain], farthest[has_gain], 0.0
+            reach = torch.where(has_gain, _SHORT_REACH, 0.0).to(reach)
         active = (reach > _LEAST_REACH).nonzero()[:, 0]
         if not len(active):
             continue
@@ -167,7 +167,7 @@ class _LinearProgram:
         high = np.hstack([np.minimum(at + reach, 1.0), free + np.inf])
         cost = np.hstack([-gain, free])
         cost[:, -1] = _PENALTY
-        found = linprog(
+        optimum = linprog(
             cost.ravel(),
             A_ub=_block_diagonal(changes),
             b_ub=np.hstack([-constant, constant, np.full((count, 1), 2 * self.epsilon)]).ravel(),
@@ -176,10 +176,10 @@ class _LinearProgram:
             bounds=np.stack([low.ravel(), high.ravel()], 1),
             method="highs",
         )
-        if found.x is None:
+        if optimum.x is None:
             return self.points
         weights = torch.zeros_like(self.points)
-        solution = found.x.reshape(count, -1)[:, : len(rows)]
+        solution = optimum.x.reshape(count, -1)[:, : len(rows)]
         weights[:, self.support] = torch.from_numpy(solution).to(weights).clamp(min=0.0)
         return weights / weights.sum(-1, keepdim=True)
 

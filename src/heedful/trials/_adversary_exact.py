@@ -95,11 +95,11 @@ def find_exact_adversary(slab: Slab) -> Tensor:
 
 def _find_exact_adversary_chunk(slab: Slab) -> Tensor:
     attention, units = slab.attention, slab.attention.shape[-1]
-    own = 0.5 * _x_log_x(attention)
-    value = (_jsd_gain(torch.ones_like(attention), attention) + own).masked_fill(~slab.inside_mask, -math.inf)
+    entropy_terms = 0.5 * _x_log_x(attention)
+    value = (_jsd_gain(torch.ones_like(attention), attention) + entropy_terms).masked_fill(~slab.inside_mask, -math.inf)
     best, unit = value.max(-1)
     alone = torch.zeros_like(value).scatter(1, unit[:, None], 1.0)
-    found = torch.where(best[:, None] > -math.inf, alone, attention)
+    adversary = torch.where(best[:, None] > -math.inf, alone, attention)
     bounds = torch.stack([slab.low, slab.high], 1)[:, :, None]
     for i, j in torch.split(torch.triu_indices(units, units, 1, device=attention.device), _CHUNK, dim=1):
         # A pair is on a bound where j has the share (bound - s_i) / (s_j - s_i): NaN or outside [0, 1] if it never is.
@@ -107,14 +107,19 @@ def _find_exact_adversary_chunk(slab: Slab) -> Tensor:
         shares = (bounds - start) / (end - start)
         row, side, pair = ((shares >= 0) & (shares <= 1)).nonzero(as_tuple=True)
         share, first, second = shares[row, side, pair], (row, i[pair]), (row, j[pair])
-        value = _jsd_gain(1 - share, attention[first]) + own[first] + _jsd_gain(share, attention[second]) + own[second]
+        value = (
+            _jsd_gain(1 - share, attention[first])
+            + entropy_terms[first]
+            + _jsd_gain(share, attention[second])
+            + entropy_terms[second]
+        )
         chosen = _argmax_per_row(value, row, best)
-        mixed = found.new_zeros(len(chosen), units)
+        mixed = adversary.new_zeros(len(chosen), units)
         for (_, places), weight in ((first, 1 - share), (second, share)):
             mixed = mixed.scatter(1, places[chosen][:, None], weight[chosen][:, None])
-        found = found.index_copy(0, row[chosen], mixed)
+        adversary = adversary.index_copy(0, row[chosen], mixed)
         best = best.scatter_reduce(0, row, value, "amax")
-    return found
+    return adversary
 
 
 def _argmax_per_row(value: Tensor, row: Tensor, best: Tensor) -> Tensor:
@@ -168,9 +173,9 @@ def _eliminate_unit(weights: Tensor, conditions: Tensor, attention: Tensor) -> T
     chosen = conditions.gather(1, picked[..., None].expand(-1, -1, conditions.shape[-1]))
     # The last column of a complete Q is orthogonal to all the conditions, whatever their rank.
     direction = torch.linalg.qr(chosen, mode="complete").Q[..., -1]
-    start, own = weights.gather(1, picked), attention.gather(1, picked)
+    start, observed = weights.gather(1, picked), attention.gather(1, picked)
     forth, back = (_step_until_zero(start, way) for way in (direction, -direction))
-    farther = jensen_shannon(forth, own) >= jensen_shannon(back, own)
+    farther = jensen_shannon(forth, observed) >= jensen_shannon(back, observed)
     return weights.scatter(1, picked, torch.where(farther[:, None], forth, back))
 
 
@@ -258,14 +263,14 @@ class EquivalentOutputs:
 
         Ratios are `[ray class-1]`, or `[support ray class-1]`; the divergence is -inf where no mixture has them.
         """
-        own = self.attention[supports][:, None]
+        observed = self.attention[supports][:, None]
         conditions = torch.cat([self.scores[:, 1:] - self.scores[:, :1], torch.ones_like(self.scores[:, :1])], 1)
         inverse, _ = torch.linalg.inv_ex(conditions[supports])
         weights = torch.cat([ratios, torch.ones_like(ratios[..., :1])], -1) @ inverse
         impossible = ~((weights >= -_ROUNDING).all(-1) & inverse.isfinite().all(-1).all(-1)[:, None])
         weights = weights.clamp(min=0.0)
         weights = weights / weights.sum(-1, keepdim=True)
-        gain = (_jsd_gain(weights, own) + 0.5 * _x_log_x(own)).sum(-1) + math.log(2)
+        gain = (_jsd_gain(weights, observed) + 0.5 * _x_log_x(observed)).sum(-1) + math.log(2)
         return weights, gain.masked_fill(impossible | gain.isnan(), -math.inf)
 
 
@@ -281,8 +286,8 @@ def search_supports(outputs: EquivalentOutputs) -> Tensor:
     candidates = [attention[None], single, _pair_boundaries(outputs)]
     if classes <= min(units, MAX_SUPPORT_CLASSES):
         candidates.append(_refine(outputs, *_best_supports(outputs)))
-    found = torch.cat(candidates)
-    return found[jensen_shannon(found, attention).argmax()]
+    supports_found = torch.cat(candidates)
+    return supports_found[jensen_shannon(supports_found, attention).argmax()]
 
 
 def _pair_boundaries(outputs: EquivalentOutputs) -> Tensor:
@@ -319,14 +324,14 @@ def _best_supports(outputs: EquivalentOutputs) -> tuple[Tensor, Tensor]:
         num_units -= 1
     kept = outputs.attention.argsort(stable=True)[:num_units].sort().values
     supports, ratios = kept[torch.combinations(torch.arange(num_units), classes)], outputs.boundary(directions)
-    chosen, found = [], []
+    chosen, divergences_found = [], []
     for start in range(0, len(supports), max(1, _CHUNK // count)):
         _, divergence = outputs.mixtures(supports[start : start + max(1, _CHUNK // count)], ratios)
         values, index = divergence.flatten().topk(min(_NUM_REFINED, divergence.numel()))
         chosen.append(values)
-        found.append(index + start * count)
+        divergences_found.append(index + start * count)
     values, index = torch.cat(chosen).topk(min(_NUM_REFINED, sum(map(len, chosen))))
-    index = torch.cat(found)[index[values > -math.inf]]
+    index = torch.cat(divergences_found)[index[values > -math.inf]]
     return supports[index // count], directions[index % count]
 
 

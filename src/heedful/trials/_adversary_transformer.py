@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import evaluation_mode, example_seeds
 from heedful.attributions.attention import index_slice, is_self_attention
+from heedful.attributions.method import example_seeds
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.training.predictions import attention_support
 from heedful.trials._adversary_climb import climb_from, sparse_starts
-from heedful.trials._adversary_search import (
+from heedful.trials.adversary_search import (
     AdversaryProblem,
     AdversarySearchSettings,
     OutputChange,
@@ -46,6 +46,7 @@ from heedful.types import (
     check_attention,
     check_attention_not_imposed,
     check_embeddings,
+    evaluation_mode,
 )
 
 GRID = tuple(step / 10 for step in range(1, 10))
@@ -133,7 +134,7 @@ def find_transformer_adversaries(
     check_attention_not_imposed(model)
     check_attention(model)
     check_embeddings(model)
-    found = []
+    adversaries = []
     lowest: Model | None = None
     with evaluation_mode(model):
         for row in range(len(batch)):
@@ -144,8 +145,10 @@ def find_transformer_adversaries(
             rows = _replaced_rows(model, alone, trace, settings)
             lowest = _model_from(model, rows.layers.start) if lowest is None else lowest
             problem = _build_problem(model, lowest, alone, trace, rows)
-            found.append(find_text_adversary(problem, rows, settings, example_seeds("adversary", settings.seed, alone)))
-    return found
+            adversaries.append(
+                find_text_adversary(problem, rows, settings, example_seeds("adversary", settings.seed, alone))
+            )
+    return adversaries
 
 
 def find_deciding_queries(model: Model, batch: Batch, embeddings: Tensor) -> Tensor:
@@ -276,21 +279,21 @@ class _ForwardOutputs:
     def _probabilities(self, candidates: Tensor) -> Tensor:
         """Probabilities `[count class]` of candidates `[count row unit]`."""
         count, layers, heads = len(candidates), self.rows.layers, self.rows.heads
-        given = self.attention.repeat(count, 1, 1, 1, 1)
-        new = self.rows.shaped((candidates * self.mass).to(given.dtype))
+        imposed = self.attention.repeat(count, 1, 1, 1, 1)
+        new = self.rows.shaped((candidates * self.mass).to(imposed.dtype))
         places = self.rows.queries[:, None].expand(new.shape)
-        replaced = given[:, layers.start - self.first : layers.stop - self.first, heads.start : heads.stop]
+        replaced = imposed[:, layers.start - self.first : layers.stop - self.first, heads.start : heads.stop]
         replaced.scatter_(3, places, new)
         embeddings = self.embeddings.repeat(count, 1, 1)
-        logits = self.model(self.batch.repeat(count), embeddings=embeddings, attention=given).logits
+        logits = self.model(self.batch.repeat(count), embeddings=embeddings, attention=imposed).logits
         return self.model.task.probabilities(logits.double())
 
 
 def _build_problem(model: Model, lowest: Model, batch: Batch, trace: Trace, rows: ReplacedRows) -> AdversaryProblem:
     """The problem of one text, with the cheapest way to its outputs that gives the model's own output."""
-    own = rows.select(trace.attention[0]).double()
-    mass = own.sum(-1, keepdim=True)
-    attention = torch.where(rows.support, own / mass, 0.0).unsqueeze(0)
+    observed = rows.select(trace.attention[0]).double()
+    mass = observed.sum(-1, keepdim=True)
+    attention = torch.where(rows.support, observed / mass, 0.0).unsqueeze(0)
     before = model.task.probabilities(trace.logits.double())
     outputs: Callable[[Tensor], Tensor] = _ForwardOutputs(
         model, batch, trace.embeddings, trace.attention[0], rows, 0, mass
@@ -327,9 +330,9 @@ def _last_layer_outputs(
     if not isinstance(lowest, SupportsPartialRun) or not isinstance(lowest, ExposesValues):
         return None
     states = _layer_input(model, batch, trace, last)
-    found = lowest.read_values(batch, embeddings=states, with_projections=False).values[0][0]
+    last_values = lowest.read_values(batch, embeddings=states, with_projections=False).values[0][0]
     attention = trace.attention[0, last, :, rows.queries[0]]
-    values = found.repeat_interleave(len(attention) // len(found), 0)  # heads may share values
+    values = last_values.repeat_interleave(len(attention) // len(last_values), 0)  # heads may share values
     unit = slice(int(rows.queries[0]), int(rows.queries[0]) + 1)
     token = replace(
         batch,
@@ -338,8 +341,8 @@ def _last_layer_outputs(
         segments=batch.segments[:, unit],
         words=batch.words[:, unit],
     )
-    own = torch.einsum("hu,hud->hd", attention, values)
-    return _LastLayerOutputs(lowest, model.task, token, states[:, unit], values, own, rows.heads, mass)
+    context = torch.einsum("hu,hud->hd", attention, values)
+    return _LastLayerOutputs(lowest, model.task, token, states[:, unit], values, context, rows.heads, mass)
 
 
 def _upper_layer_outputs(
@@ -372,15 +375,15 @@ def find_text_adversary(
         best = max(best, permuted, _farthest(problem, lightest.unsqueeze(0), settings.epsilon), key=_by_divergence)
         best = _move_heads(problem, best, rows.per_head, settings)
     if not settings.exact or best.divergence < NEAR_BOUND * bound:
-        found = _run_search(problem, settings, seeds)
-        searched = _farthest(problem, found, settings.epsilon)
+        candidate = _run_search(problem, settings, seeds)
+        searched = _farthest(problem, candidate, settings.epsilon)
         best = max(best, searched, key=_by_divergence)
         if settings.exact:
-            start, change = found.unsqueeze(0), problem.output_change
+            start, change = candidate.unsqueeze(0), problem.output_change
             stretched = stretch_to_boundary(start, problem.attention, change, settings.epsilon)[0]
             best = max(best, _farthest(problem, stretched, settings.epsilon), key=_by_divergence)
             best = _move_heads(problem, best, rows.per_head, settings)
-            starts.append(found)
+            starts.append(candidate)
     if settings.exact and best.divergence < bound - _ROUNDING:
         count = STARTS_NEAR_BOUND
         if searched is not None:
@@ -506,10 +509,10 @@ def _farthest_pair(problem: AdversaryProblem, settings: TransformerAdversarySett
         both = (support[:, u[:, 0]] & support[:, v[:, 0]]).mT
         return torch.where(both.unsqueeze(-1), mixture.unsqueeze(1), attention)
 
-    found, _ = _first_equivalent(problem, values, build, settings.epsilon, floor, settings.search.candidates)
-    if found is None:
+    candidate, _ = _first_equivalent(problem, values, build, settings.epsilon, floor, settings.search.candidates)
+    if candidate is None:
         return Candidate(attention, 0.0)
-    return Candidate(build(found)[0], float(values[found]))
+    return Candidate(build(candidate)[0], float(values[candidate]))
 
 
 def _farthest_permutation(
@@ -569,16 +572,16 @@ def _move_heads(
     head = torch.arange(heads, device=attention.device).repeat_interleave(per_head)
     current, budget = start.weights, settings.search.candidates
     while budget > 0:
-        own = jensen_shannon(current, attention).reshape(heads, per_head).mean(1)
+        divergences = jensen_shannon(current, attention).reshape(heads, per_head).mean(1)
 
         def build(chosen: Tensor, current: Tensor = current) -> Tensor:
             moved = head == (chosen // units)[:, None]
             return torch.where(moved.unsqueeze(-1), _put_on_units(problem, chosen % units), current)
 
-        gains = (reach - own[:, None]).flatten()
-        found, tried = _first_equivalent(problem, gains, build, settings.epsilon, 0.0, budget)
-        if found is None:
+        gains = (reach - divergences[:, None]).flatten()
+        candidate, tried = _first_equivalent(problem, gains, build, settings.epsilon, 0.0, budget)
+        if candidate is None:
             break
         budget -= tried
-        current = build(found)[0]
+        current = build(candidate)[0]
     return Candidate(current, float(jensen_shannon(current, attention).mean()))

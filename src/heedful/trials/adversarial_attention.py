@@ -3,7 +3,7 @@
 For each text the trial finds the attention farthest from the model's own while the output changes by at most epsilon.
 Hidden states are projected once to what each unit adds to each class, so that the solvers need no network. For two
 classes behind a linear decoder the solution is exact (`_adversary_exact`). Elsewhere the paper's search
-(`_adversary_search`) is run and then improved. Of a transformer the weights of the tokens that the prediction is read
+(`adversary_search`) is run and then improved. Of a transformer the weights of the tokens that the prediction is read
 from are replaced (`_adversary_transformer`). Only the weights change; whether a trained attention module could give
 them is tested by `adversarial_training`.
 """
@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import evaluation_mode, example_seeds
+from heedful.attributions.attention import ATTENTION_WEIGHTS
+from heedful.attributions.method import MethodTags, example_seeds, name_by_fields
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
+from heedful.results import Finding, Statistic, Verdict, get_statistic, value_of
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
@@ -36,7 +38,12 @@ from heedful.trials._adversary_exact import (
     search_supports,
     walk_to_vertex,
 )
-from heedful.trials._adversary_search import (
+from heedful.trials._adversary_transformer import (
+    PERMUTATIONS,
+    TransformerAdversarySettings,
+    find_transformer_adversaries,
+)
+from heedful.trials.adversary_search import (
     EPSILON_TOLERANCE,
     AdversaryProblem,
     AdversarySearchSettings,
@@ -47,25 +54,27 @@ from heedful.trials._adversary_search import (
     select_best_candidate,
     stretch_to_boundary,
 )
-from heedful.trials._adversary_transformer import (
-    PERMUTATIONS,
-    TransformerAdversarySettings,
-    find_transformer_adversaries,
-)
-from heedful.trials._trial import (
+from heedful.trials.trial import (
+    ATTENTION_BIN_LABELS,
     LARGE_SHARE,
     SMALL_SHARE,
-    Finding,
-    Statistic,
     Trial,
-    Verdict,
     attention_violins,
-    get_statistic,
+    bin_subset,
     split_by_class_and_attention,
     text_columns,
-    value_of,
 )
-from heedful.types import Architecture, Attribution, Batch, Method, Model, Trace, UserError, check_choice
+from heedful.types import (
+    Architecture,
+    Attribution,
+    Batch,
+    Method,
+    Model,
+    Trace,
+    UserError,
+    check_choice,
+    evaluation_mode,
+)
 
 CERTIFIED_GAP = 1e-9
 """A divergence this near to its upper bound is the maximum."""
@@ -102,16 +111,15 @@ class AdversarialAttention(Trial):
     revision: ClassVar[int] = 2
     name: ClassVar[str] = "adversarial-attention"
     paper: ClassVar[str] = "jain-wallace"
-    title: ClassVar[str] = "Could a very different attention have given the same prediction?"
+    title: ClassVar[str] = "Could very different attention have produced the same prediction?"
     claim: ClassVar[str] = (
-        "If attention is the explanation of a prediction, no very different attention should lead to the same "
-        "prediction."
+        "If attention explains a prediction, very different attention should not lead to the same prediction."
     )
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.2.2, figures 4 and 5"
     limits: ClassVar[str] = (
-        "That other weights lead to the same prediction does not make the model's own weights wrong: it makes them one "
-        "explanation of several. A trained attention module may be unable to give the weights found here. In a "
-        "transformer the states that attention weighs have already been mixed by the layers below."
+        "If other weights lead to the same prediction, the model's own weights are not wrong, but only one of "
+        "several explanations. A trained attention module may be unable to produce the weights found here. In a "
+        "transformer, the layers below have already mixed the states that attention weighs."
     )
 
     subject: ModelRecipe
@@ -126,9 +134,11 @@ class AdversarialAttention(Trial):
     def __post_init__(self) -> None:
         check_choice("solver", self.solver, Solver)
         if not 0 < self.epsilon <= 1:
-            raise UserError(f"epsilon is {self.epsilon}: choose a change of probability above 0 and up to 1")
+            raise UserError(f"epsilon is {self.epsilon}; choose a change in probability above 0 and up to 1")
         if self.search.num_adversaries < 1 or self.search.steps < 0 or self.search.candidates < 0:
-            raise UserError("the search needs at least one adversary and no negative number of steps or candidates")
+            raise UserError(
+                "the search needs at least one adversary, and numbers of steps and candidates that are not negative"
+            )
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, with both attentions over the units that can be attended to."""
@@ -179,7 +189,7 @@ class AdversarialAttention(Trial):
         """
         exact = self.solver == "exact"
         settings = TransformerAdversarySettings(self.epsilon, self.layer, self.head, self.search, self.seed, exact)
-        found = find_transformer_adversaries(model, batch, settings)
+        adversaries = find_transformer_adversaries(model, batch, settings)
         with torch.no_grad(), evaluation_mode(model):
             trace = model(batch)
         layers, heads = trace.attention.shape[1:3]
@@ -209,7 +219,7 @@ class AdversarialAttention(Trial):
                 "heads": heads,
                 "queries": each.queries,
             }
-            for row, each in enumerate(found)
+            for row, each in enumerate(adversaries)
         ]
         return pd.DataFrame(text_columns(model.task, batch, trace)).assign(**pd.DataFrame(rows))
 
@@ -228,12 +238,14 @@ class AdversarialAttention(Trial):
         }
         for name, value in overall.items():
             yield Statistic(name, value=float(value), n=len(table))
-        for subset, part in split_by_class_and_attention(table):
-            values = part["epsilon_max"]
-            yield Statistic("epsilon_max", subset=subset, value=float(values.median()), n=len(part))
-            if "," not in subset:
-                yield Statistic("mean_epsilon_max", subset=subset, value=float(values.mean()), n=len(part))
-                yield Statistic("far", subset=subset, value=float((values >= FAR_JSD).mean()), n=len(part))
+        subsets = dict(split_by_class_and_attention(table))
+        in_bins = {bin_subset(subset, label) for subset in subsets for label in ATTENTION_BIN_LABELS}
+        for subset, rows in subsets.items():
+            values = rows["epsilon_max"]
+            yield Statistic("epsilon_max", subset=subset, value=float(values.median()), n=len(rows))
+            if subset not in in_bins:
+                yield Statistic("mean_epsilon_max", subset=subset, value=float(values.mean()), n=len(rows))
+                yield Statistic("far", subset=subset, value=float((values >= FAR_JSD).mean()), n=len(rows))
         if "queries" in table:
             yield from _transformer_statistics(table)
 
@@ -258,7 +270,7 @@ class AdversarialAttention(Trial):
             return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
         if share.value < SMALL_SHARE and certified.value == 1:
             return (Finding(Verdict.SUPPORTED, "", evidence),)
-        missed = f"a search may miss more distant weights; certified for {certified.value:.0%} of the texts"
+        missed = f"the search may have missed more distant weights; certified for {certified.value:.0%} of the texts"
         reason = "the divergence is moderate" if certified.value == 1 else missed
         return (Finding(Verdict.UNDECIDED, "", evidence, reason),)
 
@@ -272,16 +284,17 @@ class AdversarialAttention(Trial):
         gap = value_of(summary, "gap")
         limit = "" if math.isnan(gap) else f", by at most {gap:.2g} (JSD) on average"
         certainty = (
-            f"Certified as the most distant: {certified.value:.0%} of the texts. For the other {searched:.0f} of "
-            f"{certified.n:.0f} a search found them, so even more distant ones may exist{limit}."
+            f"These weights are proven to be the most distant ones for {certified.value:.0%} of the texts. For the "
+            f"other {searched:.0f} of {certified.n:.0f}, they come from a search, so even more distant weights may "
+            f"exist{limit}."
         )
         single = value_of(summary, "with_single")
-        alone = "" if math.isnan(single) else f" In {single:.0%} of the texts all the weight can go to a single word."
-        certainty = certainty if searched else "No weights are more distant: this is proven."
+        alone = "" if math.isnan(single) else f" In {single:.0%} of the texts, all the weight can go to a single word."
+        certainty = certainty if searched else "It is proven that no weights are more distant."
         return (
-            f"{_describe_replacement(summary)}On average, attention weights that are {share.value:.0%} as far from the "
-            f"model's own as any weights can be leave the output within {value_of(summary, 'epsilon'):g} of what it "
-            f"was.{alone}{_describe_permuted(summary)} {certainty}"
+            f"{_describe_replacement(summary)}On average, attention weights can move {share.value:.0%} of the "
+            "largest possible distance from the model's own while the output changes by at most "
+            f"{value_of(summary, 'epsilon'):g}.{alone}{_describe_permuted(summary)} {certainty}"
         )
 
 
@@ -317,8 +330,8 @@ def _describe_replacement(summary: pd.DataFrame) -> str:
     which = f"all {heads:.0f} heads" if math.isnan(head) else f"head {head:.0f} (of {heads:.0f}, from 0)"
     token = "token" if queries == 1 else "tokens"
     return (
-        f"Replaced are the weights of the {token} from which the prediction is read, in {where} and {which}; all other "
-        "attention stays as it was. "
+        f"The weights of the {token} from which the prediction is read were replaced in {where} and {which}; all "
+        "other attention was left unchanged. "
     )
 
 
@@ -329,8 +342,8 @@ def _describe_permuted(summary: pd.DataFrame) -> str:
         return ""
     change = value_of(summary, "change", "permuted weights")
     return (
-        f" Of {PERMUTATIONS} random permutations of the weights, the most distant one that leaves the output within "
-        f"that reaches {share:.0%}; for half of the texts a permutation changes the output by {change:.3f} or less."
+        f" Among {PERMUTATIONS} random permutations of the weights, the most distant one within this tolerance "
+        f"reaches {share:.0%}; for half of the texts, a permutation changes the output by {change:.3f} or less."
     )
 
 
@@ -378,11 +391,11 @@ def find_adversary(
         upper_bound = jensen_shannon(adversary[:, 0], problem.attention[:, 0]).masked_fill(exceeded, torch.nan)
         return AdversarySolution(adversary, upper_bound, alone)
     change = OutputChange(problem.outputs, problem.original_probabilities, problem.hinge_scale)
-    found = search_adversaries(problem.attention, change, initial_logits(problem.support, seeds, descent), descent)
-    adversary = select_best_candidate(found, problem.attention, problem.output_change(found), epsilon)
+    searched = search_adversaries(problem.attention, change, initial_logits(problem.support, seeds, descent), descent)
+    adversary = select_best_candidate(searched, problem.attention, problem.output_change(searched), epsilon)
     texts = _equivalent_outputs(problem, epsilon)
     if exact:
-        adversary = _improve_adversary(problem, found, alone, texts, epsilon, seeds)
+        adversary = _improve_adversary(problem, searched, alone, texts, epsilon, seeds)
     bounds = [text.divergence_bound for text in texts] or [math.nan] * len(seeds)
     return AdversarySolution(adversary, problem.attention.new_tensor(bounds), alone)
 
@@ -390,7 +403,7 @@ def find_adversary(
 def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -> AdversaryProblem:
     """Project the hidden states of a batch to the problem that the solvers need."""
     if model.task.num_classes < 2:
-        raise UserError("adversarial attention needs a classifier: epsilon is a change of probability")
+        raise UserError("adversarial attention needs a classifier, because epsilon is a change in probability")
     readout, support = model.readout(batch, trace.hidden), model.input_format.support(batch)
     attention = torch.where(support, trace.attention[:, 0, 0].double(), 0.0)
     attention = attention / attention.sum(-1, keepdim=True)
@@ -429,8 +442,8 @@ def _find_sufficient_units(problem: AdversaryProblem, epsilon: float) -> Tensor 
         return None
     size = max(1, _MAX_ELEMENTS // max(1, batch * units))
     single = torch.eye(units, dtype=problem.attention.dtype, device=problem.attention.device)[None, :, None]
-    some = torch.split(single.expand(batch, -1, -1, -1), size, dim=1)
-    moved = torch.cat([problem.output_change(candidates) for candidates in some], 1)
+    chunks = torch.split(single.expand(batch, -1, -1, -1), size, dim=1)
+    moved = torch.cat([problem.output_change(candidates) for candidates in chunks], 1)
     return (moved <= epsilon) & problem.support[:, 0]
 
 
@@ -448,15 +461,15 @@ def _equivalent_outputs(problem: AdversaryProblem, epsilon: float) -> list[Equiv
 
 def _improve_adversary(
     problem: AdversaryProblem,
-    found: Tensor,
+    adversary: Tensor,
     sufficient_units: Tensor | None,
     texts: Sequence[EquivalentOutputs],
     epsilon: float,
     seeds: Tensor,
 ) -> Tensor:
     """The best of the candidates found, their extensions to the boundary, nearby vertices and single units."""
-    rays = torch.cat([found, _lightest_unit_attention(problem, found.shape[1])], 1)
-    candidates = [found, stretch_to_boundary(rays, problem.attention, problem.output_change, epsilon)]
+    rays = torch.cat([adversary, _lightest_unit_attention(problem, adversary.shape[1])], 1)
+    candidates = [adversary, stretch_to_boundary(rays, problem.attention, problem.output_change, epsilon)]
     if isinstance(problem.outputs, LinearOutputs):
         candidates.append(_walk_to_vertices(problem, problem.outputs, torch.cat(candidates, 1)))
         supported = torch.cat([_climb_on(text, seed) for text, seed in zip(texts, seeds, strict=True)])
@@ -475,15 +488,15 @@ def _improve_adversary(
 
 def _climb_on(text: EquivalentOutputs, seed: Tensor) -> Tensor:
     """The farthest equivalent attention on few units, and what sequential linear programs make of it `[unit]`."""
-    found = search_supports(text)
+    adversary = search_supports(text)
     if text.scores.shape[1] <= 2 or len(text.attention) < 2:
-        return found
+        return adversary
     outputs = LinearOutputs(text.scores.unsqueeze(0), text.scores.new_zeros(1, text.scores.shape[1]))
     attention = text.attention[None, None]
     support = torch.ones_like(attention, dtype=torch.bool)
     problem = AdversaryProblem(attention, support, outputs, text.probabilities.unsqueeze(0), 1.0)
-    starts = torch.cat([found[None, None], sparse_starts(support, seed.unsqueeze(0), LINEAR_STARTS)])
-    climbed = torch.cat([climb_from(problem, starts, text.epsilon)[:, 0], found.unsqueeze(0)])
+    starts = torch.cat([adversary[None, None], sparse_starts(support, seed.unsqueeze(0), LINEAR_STARTS)])
+    climbed = torch.cat([climb_from(problem, starts, text.epsilon)[:, 0], adversary.unsqueeze(0)])
     return climbed[jensen_shannon(climbed, text.attention).argmax()]
 
 
@@ -523,6 +536,13 @@ class AdversarialWeights:
 
     epsilon: float = 0.05
     seed: int = 0
+
+    tags: ClassVar[MethodTags] = replace(ATTENTION_WEIGHTS, is_control=True)
+
+    @property
+    def display_name(self) -> str:
+        """The trial's name for its weights."""
+        return name_by_fields(self, "adversarial-attention")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights in float64, whatever the target."""

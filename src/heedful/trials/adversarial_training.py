@@ -25,6 +25,7 @@ from heedful.figures import Axis, Bars, Figure, Scatter, Series
 from heedful.measures.classification import accuracy, f1
 from heedful.measures.divergence import scaled_jsd
 from heedful.models.attentive import Attentive
+from heedful.results import Finding, Statistic, Verdict, get_statistic, select_statistics, value_of
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import UniformAttention
@@ -32,9 +33,9 @@ from heedful.training.objectives import AdversarialTraining, Initialization, Tra
 from heedful.training.predictions import compare_predictions
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.training.trainer import EpochSelection, Training
-from heedful.trials._trial import Finding, Statistic, Trial, Verdict, get_statistic, select_statistics, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
-from heedful.trials.imposed_attention import check_seeds, impose_attention
+from heedful.trials.imposed_attention import check_seeds, with_imposed_attention
+from heedful.trials.trial import Trial
 from heedful.types import UserError
 
 LAMBDAS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2)
@@ -67,7 +68,7 @@ COLLAPSE_MARGIN = 0.05
 """Relative distance from the value of a constant prediction below which an adversary has given up predicting."""
 
 _JSD_AXIS = Axis("mean divergence of attention (JSD)", (0.0, math.log(2)))
-_TVD_AXIS = Axis("mean change of output (TVD, 0 to 0.5)")
+_TVD_AXIS = Axis("mean change in output (TVD, 0 to 0.5)")
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,15 @@ class AdversarialTradeoff(Trial):
     revision: ClassVar[int] = 2
     name: ClassVar[str] = "adversarial-tradeoff"
     paper: ClassVar[str] = "wiegreffe-pinter"
-    title: ClassVar[str] = "What does a trained model pay for attending elsewhere?"
+    title: ClassVar[str] = "What does it cost a trained model to attend elsewhere?"
     claim: ClassVar[str] = (
-        "If attention is no explanation, a model trained to attend elsewhere can predict as the base does: the change "
-        "of predictions stays near zero until attention is as different as possible."
+        "If attention is not an explanation, a model trained to attend elsewhere can make the same predictions as "
+        "the base model: the change in predictions stays near zero until attention is as different as possible."
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 4, tables 4 and 5, figures 5 and 6"
     limits: ClassVar[str] = (
-        "That another model reaches the same predictions with another attention does not make the base's attention "
-        "false for the base. The failure of one training does not prove that no such model exists."
+        "If another model makes the same predictions with different attention, the attention of the base model can "
+        "still be right for the base model. If one training run fails, such a model may still exist."
     )
 
     subject: TrainedModel
@@ -106,9 +107,9 @@ class AdversarialTradeoff(Trial):
     rescale_class_weights: bool = False
 
     def __post_init__(self) -> None:
-        impose_attention(self.subject, UniformAttention())
+        with_imposed_attention(self.subject, UniformAttention())
         if not self.lambdas or not all(0 <= each < math.inf for each in self.lambdas):
-            raise UserError(f"lambdas are {self.lambdas}: give at least one, and only finite numbers from 0 on")
+            raise UserError(f"lambdas are {self.lambdas}; pass at least one, all finite and not negative")
 
     def adversary(self, strength: float) -> TrainedModel:
         """The adversary at this lambda: the base's architecture, trained against it."""
@@ -120,7 +121,7 @@ class AdversarialTradeoff(Trial):
         """Kind, lambda or seed, and recipe of every model that is compared with the base."""
         fought = tuple(("lambda", strength, self.adversary(strength)) for strength in self.lambdas)
         honest = tuple(("seed", float(seed), replace(self.subject, seed=seed)) for seed in self.seeds)
-        return (*fought, *honest, ("uniform", 0.0, impose_attention(self.subject, UniformAttention())))
+        return (*fought, *honest, ("uniform", 0.0, with_imposed_attention(self.subject, UniformAttention())))
 
     @property
     def free_adversaries(self) -> tuple[AdversarialAttention, ...]:
@@ -153,20 +154,20 @@ class AdversarialTradeoff(Trial):
         """Scores, TVD (the paper's scale) and JSD of every point, also by class; numbers of the whole curve."""
         for name, value in _curve_numbers(table).items():
             yield Statistic(name, value=value)
-        for (kind, setting), part in _group_by_point(table):
+        for (kind, setting), rows in _group_by_point(table):
             method = {"lambda": f"lambda {setting:g}", "seed": f"seed {setting:.0f}"}.get(kind, kind)
             if kind == "lambda":
                 yield Statistic("lambda", method, value=setting)
-            for name, value in _point_numbers(part).items():
-                yield Statistic(name, method, value=value, n=len(part))
-            for predicted, of_class in part.groupby("predicted"):
+            for name, value in _point_numbers(rows).items():
+                yield Statistic(name, method, value=value, n=len(rows))
+            for predicted, of_class in rows.groupby("predicted"):
                 for name, value in (("jsd", of_class["jsd"].mean()), ("tvd", of_class["stvd"].mean() / 2)):
                     yield Statistic(name, method, f"class {predicted}", float(value), n=len(of_class))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 5 of the paper, and figure 6: the same for each predicted class."""
-        titles = {"Change of predictions over divergence of attention": table}
+        titles = {"Change in predictions by divergence of attention": table}
         classes = table.groupby("predicted")
         titles |= {f"The same where the base predicts class {name}": rows for name, rows in classes}
         figures = []
@@ -183,9 +184,9 @@ class AdversarialTradeoff(Trial):
         jsd, tvd, least, convexity = (each.value for each in evidence)
         lambdas = [each.method for each in select_statistics(summary, "lambda")]
         points = {(value_of(summary, "jsd", each), value_of(summary, "tvd", each)) for each in lambdas}
-        verdict, reason = Verdict.UNDECIDED, "no adversary attends far from the base: give larger lambdas"
+        verdict, reason = Verdict.UNDECIDED, "no adversary attends far from the base model; use larger lambdas"
         if len(points) < 2:
-            reason = "the curve has a single point: give more lambdas"
+            reason = "the curve has a single point; use more lambdas"
         elif 2 * (tvd - least) >= CHEAP_TVD_RISE and not math.isnan(convexity):
             verdict, reason = Verdict.NOT_SUPPORTED, ""
         elif jsd >= DIFFERENT_JSD:
@@ -204,12 +205,12 @@ class AdversarialTradeoff(Trial):
             else "is nearly straight: predictions suffer in proportion to the divergence of attention"
         )
         verdict = {
-            Verdict.SUPPORTED: "So other attention is free: predictions hardly change however far attention moves.",
+            Verdict.SUPPORTED: "So other attention is free: predictions hardly change, however far attention moves.",
             Verdict.NOT_SUPPORTED: f"The curve {shape}.",
             Verdict.UNDECIDED: f"Undecided: {finding.reason}.",
         }[finding.verdict]
         seed_jsd, seed_tvd = value_of(summary, "seed_jsd"), value_of(summary, "seed_tvd")
-        seeds = f" Other seeds of the base diverge by {seed_jsd:.2f} and change predictions by {seed_tvd:.3f}."
+        seeds = f" Other seeds of the base model diverge by {seed_jsd:.2f} and change predictions by {seed_tvd:.3f}."
         return (
             f"The most distant adversary diverges by {jsd:.2f} in attention (JSD, at most 0.69) and changes "
             f"predictions by {tvd:.3f} (TVD, at most 0.5); the closest copy of the base changes them by {least:.3f}. "
@@ -233,14 +234,14 @@ class AtteFa(Trial):
     paper: ClassVar[str] = "attefa"
     title: ClassVar[str] = "What does it cost to attend elsewhere?"
     claim: ClassVar[str] = (
-        "If attention is faithful, a model that attends to other words cannot make the same predictions: AtteFa near 1 "
-        "means that every change of attention costs predictions, near 0 that it is free."
+        "If attention is faithful, a model that attends to other words cannot make the same predictions: AtteFa "
+        "near 1 means that every change in attention costs predictions, and near 0 that it is free."
     )
     source: ClassVar[str] = "AtteFa, sections 3 to 5, tables 2 to 5, figures 1 and 2"
     limits: ClassVar[str] = (
-        "A low value does not mean that this model's attention is wrong, only that another model can predict the same "
-        "with another attention. A high value may only mean that the adversary gave up predicting: compare it with the "
-        "value of a constant prediction."
+        "A low value does not mean that this model's attention is wrong, only that another model can make the same "
+        "predictions with different attention. A high value may only mean that the adversary gave up predicting, so "
+        "compare it with the value of a constant prediction."
     )
 
     subject: TrainedModel
@@ -252,7 +253,7 @@ class AtteFa(Trial):
     def __post_init__(self) -> None:
         check_trained_here(self.subject)
         if not self.adversary_seeds:
-            raise UserError("AtteFa needs at least one adversary: give a seed")
+            raise UserError("AtteFa needs at least one adversary; pass a seed")
         for seeds in (self.adversary_seeds, self.base_seeds):
             if seeds:
                 check_seeds(seeds)
@@ -316,14 +317,14 @@ class AtteFa(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 2 of the paper with a point per adversary, and AtteFa of each beside the value of a constant."""
-        kinds = {"adversary": "adversaries", "honest": "other trainings of the base"}
+        kinds = {"adversary": "adversaries", "honest": "other training runs of the base"}
         fought = table[table["kind"] == "adversary"]
         labels = tuple(
             f"base {base}, adversary {seed}" for base, seed in zip(fought["base"], fought["seed"], strict=True)
         )
         series = (Series("AtteFa", tuple(fought["attefa"])), Series("a constant prediction", tuple(fought["collapse"])))
         return (
-            _jsd_tvd_scatter("How far attention went, and what it cost", table, kinds),
+            _jsd_tvd_scatter("How far attention moved, and what it cost", table, kinds),
             Bars("AtteFa of each adversary", Axis("AtteFa", (0.0, 1.0)), labels, series),
         )
 
@@ -333,17 +334,17 @@ class AtteFa(Trial):
         evidence = tuple(get_statistic(summary, name) for name in ("attefa", "collapse", "constant"))
         value, collapse, constant = (each.value for each in evidence)
         if constant < CONSTANT_THRESHOLD:
-            reason = "the base predicts almost the same for every text: train a better base"
+            reason = "the base model predicts almost the same for every text; train a better one"
         elif math.isnan(value):
-            reason = "the attention of no adversary moved away from the base's: train the adversaries longer"
+            reason = "no adversary moved its attention away from that of the base model; train the adversaries longer"
         elif value >= collapse * (1 - COLLAPSE_MARGIN):
-            reason = "the adversaries gave up predicting: start them from the base (--start base)"
+            reason = "the adversaries gave up predicting; start them from the base model (--start base)"
         elif value < LOW_ATTEFA:
             return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
         elif value >= HIGH_ATTEFA:
             return (Finding(Verdict.SUPPORTED, "", evidence),)
         else:
-            reason = "other attention costs a part of the predictions"
+            reason = "other attention costs some of the predictions"
         return (Finding(Verdict.UNDECIDED, "", evidence, reason),)
 
     @classmethod
@@ -363,12 +364,12 @@ class AtteFa(Trial):
         names = ("floor", "floor_tvd", "floor_jsd", "tvd", "jsd")
         floor, floor_tvd, floor_jsd, tvd, jsd = (value_of(summary, name) for name in names)
         if math.isnan(floor):
-            return f"{first} With one base there is no noise floor: give more bases."
+            return f"{first} There is no noise floor with one base model; use more."
         more = "no more" if tvd <= RETRAINING_FACTOR * floor_tvd else "more"
         return (
             f"{first} The adversaries change predictions by {tvd:.3f} (TVD, at most 0.5) and attention by {jsd:.3f} "
-            f"(JSD, at most 0.69), {more} in predictions than another training of the base ({floor_tvd:.3f} and "
-            f"{floor_jsd:.3f}, AtteFa {floor:.3f})."
+            f"(JSD, at most 0.69), {more} in predictions than another training run of the base model "
+            f"({floor_tvd:.3f} and {floor_jsd:.3f}, AtteFa {floor:.3f})."
         )
 
 
@@ -458,7 +459,7 @@ def distance_to_best_constant(probabilities: Tensor) -> float:
     middle = probabilities.median(0).values
     if probabilities.shape[1] == 2:
         middle = torch.stack([1 - middle[1], middle[1]])
-    # Medians of confident predictions of several classes may all be 0, which is no prediction.
+    # Medians of confident predictions of several classes may all be 0, which is not a prediction.
     candidates = [probabilities.mean(0), *([middle / middle.sum()] if middle.sum() > 0 else [])]
     distances = [0.5 * (probabilities - candidate).abs().sum(1).mean() for candidate in candidates]
     # The total variation between a prediction p and the single class k is 1 - p_k, here with the rounded sum of p.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, Literal, cast, get_args
 
@@ -18,9 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.attributions.controls import RandomizedModel, default_controls
+from heedful.attributions.controls import default_controls
+from heedful.attributions.method import method_name, option_values, tags_of, with_special_tokens
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import Axis, Figure, Histogram, Matrix, Series
+from heedful.formatting import two_decimals
 from heedful.measures.feature_agreement import TopKAgreement, pairwise_rank_agreement_matrix, top_k_agreement_matrix
 from heedful.measures.rank_correlation import (
     Correlation,
@@ -33,20 +35,13 @@ from heedful.measures.rank_correlation import (
     top_k_kendall_matrix,
     weighted_kendall_matrix,
 )
+from heedful.results import Claim, Finding, Statistic, Verdict, find_statistic, mean_of_defined, select_statistics
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import (
-    Finding,
-    ShardedTrial,
-    Statistic,
-    Verdict,
-    find_statistic,
-    mean_of_defined,
-    select_statistics,
-)
-from heedful.types import Method, Split, UserError, check_choice, check_methods, method_name
+from heedful.trials.trial import ShardedTrial
+from heedful.types import Method, Pooling, Split, UserError, check_choice, check_methods, pool_by_word
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
 """Scores `[batch method unit]` and mask `[batch unit]` -> the correlation of all pairs `[batch method method]`."""
@@ -63,27 +58,16 @@ RESOLUTION = 1e-9
 SIGNIFICANCE_LEVEL = 0.05
 SMALL_DIFFERENCE = 0.1
 """Mean agreements that differ by less than this count as equal."""
-ATTENTION_KINDS = (
-    "attention",
-    "head-attention",
-    "static-attention",
-    "learned-head-mix",
-    "rollout",
-    "flow",
-    "value-norm",
-    "kobayashi-norm",
-)
-"""Methods that are the attention of the model in another form and not a measure of importance beside it."""
 OTHER_LIMITS = (
-    "Agreement is not truth: the methods may agree and all be wrong. A significant correlation is only more than "
+    "Agreement is not truth: the methods may agree and all be wrong. A significant correlation is merely above "
     "chance, and in long texts nearly every correlation is significant."
 )
 """What agreement does not mean, whatever methods were compared."""
-NO_OTHER_MEASURE = "Attention was compared with no other measure of importance."
+NO_OTHER_MEASURE = "Attention was not compared with any other measure of importance."
 MANY_CLASSES = 4
 """From this many predicted classes on, numbers are not split by class, as in the paper's code."""
 COMPARISON_NOTES = {
-    "by_word": ("by word", "Whole words were compared, each with the sum of the scores of its tokens."),
+    "by_word": ("by word", "Whole words were compared: token contributions were summed, token weights averaged."),
     "special_tokens": ("with special tokens", "Special tokens were ranked among the words, as in Neely et al."),
 }
 """Settings that are not the default, by their metric in summaries: for the label of a figure, and as a sentence."""
@@ -132,27 +116,28 @@ class Agreement(ShardedTrial):
         absolute: compare magnitudes, as both papers do; "sign" and "signed-rank" always use the signed scores.
         k: for "top-k" and the shares of the top: a whole number of units, a fraction of the units, or "nonzero" for
             the units with a nonzero score (for sparse attention).
-        level: "unit" compares tokens, as the papers do; "word" the sums over the tokens of each word.
+        level: "unit" compares tokens, as the papers do; "word" whole words, by the pooling of each
+            method: contributions of tokens are added, weights averaged.
         special_tokens: rank special tokens too, as in Neely et al.; every method and control must score them.
     """
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     name: ClassVar[str] = "agreement"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does attention agree with other measures of importance?"
     claim: ClassVar[str] = (
-        "If attention shows which words matter, it should rank the words of a text as other measures of importance do, "
-        "for instance the gradient or leave-one-out."
+        "If attention shows which words matter, it should rank the words of a text like other measures of "
+        "importance, such as the gradient or leave-one-out."
     )
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.1, table 2, figures 2 and 6 to 8"
     limits: ClassVar[str] = (
-        f"{OTHER_LIMITS} Where a model encodes each word by itself, the gradient contains the attention weight as a "
-        "factor, so that part of the agreement is built in."
+        f"{OTHER_LIMITS} If a model encodes each word by itself, the gradient contains the attention weight as a "
+        "factor, so part of the agreement is built in."
     )
 
     statistics_columns: ClassVar[tuple[str, ...]] = (
         *("uid", "predicted", "place", "first", "second", "control", "value", "p_value", "tied", "defined"),
-        *("measure", "level", "special_tokens"),
+        *("first_is_attention", "second_is_attention", "variants", "measure", "level", "special_tokens"),
     )
 
     subject: ModelRecipe
@@ -176,12 +161,12 @@ class Agreement(ShardedTrial):
         if self.special_tokens:
             check_special_tokens((*self.methods, *controls))
         if len(self.methods) < 2:
-            raise UserError("agreement needs at least two methods: attention, or another one in question, first")
+            raise UserError("agreement needs at least two methods; put attention, or the method in question, first")
         if len(self._attribution_tables) < len(self.methods) + len(controls) + (self.other_seed_model is not None):
-            raise UserError("a method is given twice to agreement: leave one out, or give it another seed")
+            raise UserError("agreement got the same method twice; omit one, or use another seed")
         whole = isinstance(self.k, int) and not isinstance(self.k, bool) and self.k >= 1
         if not (whole or (isinstance(self.k, float) and 0 < self.k <= 1) or self.k == "nonzero"):
-            raise UserError(f"k is {self.k!r}: give a whole number from 1 on, a fraction up to 1.0, or 'nonzero'")
+            raise UserError(f"k is {self.k!r}; pass a positive integer, a fraction up to 1.0, or 'nonzero'")
 
     @property
     def compared_controls(self) -> tuple[Method, ...]:
@@ -214,29 +199,37 @@ class Agreement(ShardedTrial):
         methods = [method_name(method) for method in self.methods]
         # Controls come after all methods, so a pair has a control if its second one is.
         table["control"] = ~table["second"].isin(methods)
+        forms = [name for name, recipe in recipes.items() if tags_of(recipe.method).is_form_of_attention]
+        kinds = {name: type(recipe.method).__name__ for name, recipe in recipes.items()}
+        table["first_is_attention"], table["second_is_attention"] = (
+            table[column].isin(forms) for column in ("first", "second")
+        )
+        table["variants"] = table["first"].map(kinds) == table["second"].map(kinds)
         table["measure"], table["level"], table["special_tokens"] = self.measure, self.level, self.special_tokens
         notes = workspace.read_notes(recipes[methods[0]])
         return self.artefact(table, table["uid"].nunique(), int(str(notes["of"])))
 
     def _read_scores(self, recipe: AttributionTable, block: range, workspace: Workspace) -> pd.DataFrame:
-        table = recipe.read_block(workspace, block)
-        return aggregate_to_level(table, self.level, special_tokens=self.special_tokens)
+        table, pooling = recipe.read_block(workspace, block), tags_of(recipe.method).pooling
+        return aggregate_to_level(table, self.level, pooling, special_tokens=self.special_tokens)
 
-    def _weighted_parts(self, own: pd.DataFrame, block: range, workspace: Workspace) -> set[float]:
+    def _weighted_parts(self, scores: pd.DataFrame, block: range, workspace: Workspace) -> set[float]:
         """The parts of these texts that have weight in any text of the corpus; other blocks are read if need be.
 
         Args:
-            own: the scores of the first method.
+            scores: the scores of the first method.
         """
-        present, found = (set(np.unique(parts).tolist()) for parts in (flatten(own["segments"]), _weighted(own)))
+        present, weighted = (
+            set(np.unique(parts).tolist()) for parts in (flatten(scores["segments"]), _weighted(scores))
+        )
         first = next(iter(self._attribution_tables.values()))
-        if not present <= found and first.may_have_blocks:
+        if not present <= weighted and first.may_have_blocks:
             for start in range(0, first.count_examples(workspace), len(block)):
                 other = self._read_scores(first, range(start, start + len(block)), workspace)
-                found |= set(np.unique(_weighted(other)).tolist())
-                if present <= found:
+                weighted |= set(np.unique(_weighted(other)).tolist())
+                if present <= weighted:
                     break
-        return found
+        return weighted
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -252,11 +245,16 @@ class Agreement(ShardedTrial):
             yield Statistic(name, value=value)
         for name in dict.fromkeys(pair.second for pair in pairs if pair.has_control):
             yield Statistic("control", name, value=1.0)
+        for name in dict.fromkeys(chain.from_iterable(pair.forms_of_attention for pair in pairs)):
+            yield Statistic("form_of_attention", name, value=1.0)
+        for pair in pairs:
+            if pair.are_variants:
+                yield Statistic("variants", pair.name, value=1.0)
         by_class = table["predicted"].nunique() < MANY_CLASSES
-        for pair, part in _group_by_pair(table):
-            yield from _pair_statistics(part, pair.name, "")
+        for pair, rows in _group_by_pair(table):
+            yield from _pair_statistics(rows, pair.name, "")
             if by_class and (pair.first == attention or not pair.has_control):
-                for predicted, of_class in part.groupby("predicted"):
+                for predicted, of_class in rows.groupby("predicted"):
                     yield from _pair_statistics(of_class, pair.name, f"class {predicted}")
         yield from _excesses(table)
 
@@ -285,17 +283,17 @@ class Agreement(ShardedTrial):
         return (*histograms, *beside, _matrix(axis, pairs))
 
     @classmethod
-    def texts(cls, summary: pd.DataFrame) -> Mapping[str, str]:
+    def texts(cls, summary: pd.DataFrame) -> Claim:
         """As the paper asks where the first method is attention, else about that method."""
         first = _first_method(summary)
-        if _is_attention(first):
+        if first in _forms_of_attention(summary):
             return super().texts(summary)
-        return {
-            **super().texts(summary),
-            "title": f"Does {first} agree with other measures of importance?",
-            "claim": f"If {first} shows which words matter, it should rank the words of a text as other measures do.",
-            "limits": OTHER_LIMITS,
-        }
+        return replace(
+            super().texts(summary),
+            title=f"Does {first} agree with other measures of importance?",
+            claim=f"If {first} shows which words matter, it should rank the words of a text like other measures.",
+            limits=OTHER_LIMITS,
+        )
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
@@ -304,7 +302,7 @@ class Agreement(ShardedTrial):
         compared = [groups[name].values() for name in ("methods", "chance", "others")]
         attention, chance, others = (mean_of_defined(each.value for each in group) for group in compared)
         evidence = tuple(chain.from_iterable(compared))
-        verdict, reason = Verdict.UNDECIDED, "as shown, with nothing to compare it with"
+        verdict, reason = Verdict.UNDECIDED, "as shown; there is nothing to compare it with"
         # Comparisons with NaN are false.
         if not groups["methods"]:
             reason = "only kinds of attention were compared"
@@ -338,10 +336,10 @@ class Agreement(ShardedTrial):
         if groups["chance"]:
             words.append(f"Controls agree with it by chance: {_format_means(groups['chance'])}.")
         if groups["other seed"]:
-            words.append(f"Another training of the same model: {_format_means(groups['other seed'])}.")
+            words.append(f"Another training run of the same model: {_format_means(groups['other seed'])}.")
         if groups["others"]:
             mean = mean_of_defined(each.value for each in groups["others"].values())
-            words.append(f"The other methods agree with each other at {format_number(mean)}.")
+            words.append(f"The other methods agree with each other at {two_decimals(mean)}.")
         if groups["methods"]:
             words.append(f"So {first} agrees with them {cls.findings(summary)[0].reason}.")
         notes = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if find_statistic(summary, name)]
@@ -379,7 +377,7 @@ class AlignedScores:
         return torch.from_numpy(np.moveaxis(padded, -2, 0).copy())
 
 
-def align_scores(tables: Mapping[str, pd.DataFrame], kept: NDArray[np.bool_]) -> AlignedScores:
+def align_tables(tables: Mapping[str, pd.DataFrame], kept: NDArray[np.bool_]) -> AlignedScores:
     """The scores of all tables on the kept units, in the order of the first table.
 
     Args:
@@ -393,13 +391,13 @@ def align_scores(tables: Mapping[str, pd.DataFrame], kept: NDArray[np.bool_]) ->
     for name, table in tables.items():
         rows = dict(zip(table["uid"].tolist(), table["scores"].tolist(), strict=True))
         if rows.keys() != set(uids):
-            raise UserError(f"{name} was computed on other texts: give all methods the same corpus, split and limit")
+            raise UserError(f"{name} was computed on other texts; use the same corpus, split and limit for all methods")
         ordered = [rows[uid] for uid in uids]
         if [len(row) for row in ordered] != lengths.tolist():
-            raise UserError(f"{name} scores other tokens of the same texts: give all methods the same tokenization")
+            raise UserError(f"{name} scores other tokens of the same texts; use the same tokenization for all methods")
         flat = flatten(ordered)
         if not np.isfinite(flat).all():
-            raise UserError(f"{name} gave {int((~np.isfinite(flat)).sum())} scores that are not finite: leave it out")
+            raise UserError(f"{name} gave {int((~np.isfinite(flat)).sum())} scores that are not finite; omit it")
         scores.append(flat[kept])
     kept_lengths = np.bincount(np.repeat(np.arange(len(uids)), lengths)[kept], minlength=len(uids))
     return AlignedScores(tuple(uids), kept_lengths, np.stack(scores))
@@ -430,19 +428,19 @@ def correlate_attributions(
     # attention may leave a part without weight in one text, and there the zeros count.
     scored, parts = (flatten(first[column]) for column in ("scored", "segments"))
     compared = _weighted(first) if weighted is None else [*weighted]
-    aligned = align_scores(tables, (scored != 0) & np.isin(parts, compared))
+    aligned = align_tables(tables, (scored != 0) & np.isin(parts, compared))
     one, other = np.triu_indices(len(tables), k=1)
-    found: dict[str, list[NDArray[np.generic]]] = {"value": [], "p_value": [], "tied": [], "defined": []}
+    chunks_of_columns: dict[str, list[NDArray[np.generic]]] = {"value": [], "p_value": [], "tied": [], "defined": []}
     chunks = list(aligned.chunks())
     for rows in chunks:
         scores, mask = aligned.pad(aligned.scores, rows), aligned.mask(rows)
         scores = quantize_scores(scores.abs() if absolute else scores, mask)
         result = correlate(scores, mask)
         numbers = (result.value, result.p_value, tied_share(scores, mask).float(), result.defined)
-        for column, matrix in zip(found, numbers, strict=True):
-            found[column].append(matrix[:, one, other].numpy())
+        for column, matrix in zip(chunks_of_columns, numbers, strict=True):
+            chunks_of_columns[column].append(matrix[:, one, other].numpy())
     back = np.argsort(np.concatenate(chunks), kind="stable")
-    columns = {column: np.concatenate(parts)[back].ravel() for column, parts in found.items()}
+    columns = {column: np.concatenate(parts)[back].ravel() for column, parts in chunks_of_columns.items()}
     names = np.array(list(tables), dtype=object)
     texts, pairs = len(aligned.uids), len(one)
     return pd.DataFrame(
@@ -493,60 +491,49 @@ def tied_share(scores: Tensor, mask: Tensor) -> Tensor:
     return either / mask.sum(-1).clamp(min=1)[:, None, None]
 
 
-def aggregate_to_level(table: pd.DataFrame, level: Level, *, special_tokens: bool) -> pd.DataFrame:
-    """An attribution table with one score per unit, or per word: the sum over its units.
+def aggregate_to_level(table: pd.DataFrame, level: Level, pooling: Pooling, *, special_tokens: bool) -> pd.DataFrame:
+    """An attribution table with one score per unit, or per word: the sum or the mean over its units.
 
     Special tokens are left out, or are units and words of their own.
 
     >>> row = {"uid": ["a"], "predicted": [1], "segments": [[0, 0, 0, 0]]}
     >>> row |= {"scores": [[9.0, 1.0, -3.0, 5.0]], "scored": [[False, True, True, True]], "words": [[-1, 0, 0, 1]]}
-    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=False)["scores"].tolist()
+    >>> aggregate_to_level(pd.DataFrame(row), "word", "sum", special_tokens=False)["scores"].tolist()
     [[-2.0, 5.0]]
-    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=True)["scores"].tolist()
-    [[-2.0, 5.0, 9.0]]
+    >>> aggregate_to_level(pd.DataFrame(row), "word", "mean", special_tokens=True)["scores"].tolist()
+    [[-1.0, 5.0, 9.0]]
     """
     if level == "unit":
         every = table["scored"].map(lambda row: [True] * len(row))
         return table.assign(scored=every) if special_tokens else table
-    sums, parts = [], []
+    pooled, parts = [], []
     for _, row in table.iterrows():
         words, scored = np.asarray(row["words"]), np.asarray(row["scored"], dtype=bool)
         # Special tokens are numbered after all words, each by itself.
         special = words.max(initial=-1) + 1 + np.arange(len(words)) if special_tokens else -1
         words = np.where(scored, words, special)
         kept = words >= 0
-        _, first, inverse = np.unique(words[kept], return_index=True, return_inverse=True)
-        sums.append(np.bincount(inverse, np.asarray(row["scores"])[kept], minlength=len(first)).tolist())
+        _, first, number = np.unique(words[kept], return_index=True, return_inverse=True)
+        scores, present = pool_by_word(
+            torch.tensor(np.asarray(row["scores"], dtype=np.float64)[kept])[None], torch.tensor(number)[None], pooling
+        )
+        pooled.append(scores[present].tolist())
         parts.append(np.asarray(row["segments"])[kept][first].tolist())
-    scored_words = [[True] * len(each) for each in sums]
+    scored_words = [[True] * len(scores) for scores in pooled]
     known = {name: table[name].tolist() for name in ("uid", "predicted")}
-    return pd.DataFrame({**known, "scores": sums, "scored": scored_words, "segments": parts})
-
-
-def with_special_tokens(method: Method) -> Method:
-    """The method with `special_tokens=True` if it has the option, else unchanged.
-
-    >>> with_special_tokens(RandomizedModel())
-    RandomizedModel(method=RawAttention(layer=None, head=None, special_tokens=True), seed=0)
-    """
-    if isinstance(method, RandomizedModel):
-        return replace(method, method=with_special_tokens(method.method))
-    if is_dataclass(method) and "special_tokens" in {each.name for each in fields(method)}:
-        return replace(method, special_tokens=True)
-    return method
+    return pd.DataFrame({**known, "scores": pooled, "scored": scored_words, "segments": parts})
 
 
 def check_special_tokens(methods: Sequence[Method]) -> None:
     """Raise `UserError` for methods that cannot score special tokens: zeros would rank them last."""
-    adapted = [with_special_tokens(each.method if isinstance(each, RandomizedModel) else each) for each in methods]
-    scores = [getattr(each, "special_tokens", False) for each in adapted]
-    silent = [method_name(each) for each, scored in zip(methods, scores, strict=True) if not scored]
+    silent = [method for method in methods if True not in option_values(with_special_tokens(method), "special_tokens")]
     if silent:
-        deletes = any(isinstance(method, LeaveOneOut) for method in adapted)
+        wrapped = [option for method in silent for option in option_values(method, "method")]
+        deletes = any(isinstance(method, LeaveOneOut) for method in (*silent, *wrapped))
         hint = "; instead of LeaveOneOut, which cannot delete them, use Occlusion(special_tokens=True)"
         raise UserError(
-            f"{', '.join(silent)}: no scores for special tokens; leave these methods out, give them "
-            f"special_tokens=True, or compare without special tokens{hint if deletes else ''}"
+            f"{', '.join(map(method_name, silent))}: no scores for special tokens; omit these methods, pass "
+            f"special_tokens=True to them, or compare without special tokens{hint if deletes else ''}"
         )
 
 
@@ -578,6 +565,16 @@ class _MethodPair:
     first: str
     second: str
     has_control: bool
+    forms_of_attention: tuple[str, ...]
+    are_variants: bool
+
+    @staticmethod
+    def of_row(row: pd.Series) -> _MethodPair:
+        """The pair of a row of the table."""
+        first, second = str(row["first"]), str(row["second"])
+        flags = zip((first, second), (row["first_is_attention"], row["second_is_attention"]), strict=True)
+        forms = tuple(name for name, is_attention in flags if is_attention)
+        return _MethodPair(first, second, bool(row["control"]), forms, bool(row["variants"]))
 
     @property
     def name(self) -> str:
@@ -587,15 +584,13 @@ class _MethodPair:
 def _find_pairs(table: pd.DataFrame) -> list[_MethodPair]:
     """All pairs in the order of the methods."""
     firsts = table.drop_duplicates("place").sort_values("place")
-    named = zip(firsts["first"], firsts["second"], firsts["control"], strict=True)
-    return [_MethodPair(str(first), str(second), bool(control)) for first, second, control in named]
+    return [_MethodPair.of_row(row) for _, row in firsts.iterrows()]
 
 
 def _group_by_pair(table: pd.DataFrame) -> Iterator[tuple[_MethodPair, pd.DataFrame]]:
     """All pairs in the order of the methods; the first method of the first pair is attention."""
     for _, rows in table.groupby("place"):
-        row = rows.iloc[0]
-        yield _MethodPair(str(row["first"]), str(row["second"]), bool(row["control"])), rows
+        yield _MethodPair.of_row(rows.iloc[0]), rows
 
 
 def _pair_statistics(rows: pd.DataFrame, pair: str, subset: str) -> list[Statistic]:
@@ -649,23 +644,24 @@ def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
     """Mean agreements of attention with methods, controls and another seed, and of the other methods in pairs.
 
     Variants of one method, which differ in their settings alone, do not count as two methods that agree. Other kinds of
-    attention are no other measures of importance: where the first method is one, they are a group of their own.
+    attention are not other measures of importance: where the first method is one, they are a group of their own.
     """
-    means = {tuple(each.method.split("~")): each for each in select_statistics(summary, "mean") if not each.subset}
+    means = {tuple(mean.method.split("~")): mean for mean in select_statistics(summary, "mean") if not mean.subset}
     attention = next(iter(means))[0]
-    kinds = ATTENTION_KINDS if _is_attention(attention) else ()
-    controls = {each.method for each in select_statistics(summary, "control")}
+    forms = _forms_of_attention(summary)
+    forms = forms if attention in forms else set()
+    controls = {mean.method for mean in select_statistics(summary, "control")}
+    variants = {mean.method for mean in select_statistics(summary, "variants")}
     groups: dict[str, dict[str, Statistic]] = {
         name: {} for name in ("methods", "attention", "chance", "other seed", "others")
     }
-    for (first, second), each in means.items():
-        bases = first.partition("(")[0], second.partition("(")[0]
+    for (first, second), mean in means.items():
         if first == attention:
             chance = "other seed" if second.endswith(OTHER_SEED_SUFFIX) else "chance"
-            own = "attention" if bases[1] in kinds else "methods"
-            groups[chance if second in controls else own][second] = each
-        elif not controls & {first, second} and bases[0] != bases[1] and not {*bases} & {*kinds}:
-            groups["others"][each.method] = each
+            group = "attention" if second in forms else "methods"
+            groups[chance if second in controls else group][second] = mean
+        elif not (controls | forms) & {first, second} and mean.method not in variants:
+            groups["others"][mean.method] = mean
     return groups
 
 
@@ -674,17 +670,13 @@ def _first_method(summary: pd.DataFrame) -> str:
     return select_statistics(summary, "mean")[0].method.partition("~")[0]
 
 
-def _is_attention(name: str) -> bool:
-    return name.partition("(")[0] in ATTENTION_KINDS
+def _forms_of_attention(summary: pd.DataFrame) -> set[str]:
+    """The names of methods that are the attention of the model in another form."""
+    return {each.method for each in select_statistics(summary, "form_of_attention")}
 
 
 def _format_means(statistics: Mapping[str, Statistic]) -> str:
-    return ", ".join(f"{name} at {format_number(each.value)}" for name, each in statistics.items())
-
-
-def format_number(value: float) -> str:
-    """Two decimals, or "undefined"; never a negative zero."""
-    return "undefined" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"
+    return ", ".join(f"{name} at {two_decimals(each.value)}" for name, each in statistics.items())
 
 
 def _series_by_class(rows: pd.DataFrame) -> tuple[Series, ...]:

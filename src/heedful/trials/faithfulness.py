@@ -17,8 +17,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Baseline, example_seeds
 from heedful.attributions.controls import Random
+from heedful.attributions.method import (
+    Baseline,
+    Feature,
+    example_seeds,
+    expand_to_units,
+    feature_counts,
+    feature_index,
+    method_name,
+)
 from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Figure, Lines, Series
 from heedful.measures.erasure import (
@@ -34,27 +42,26 @@ from heedful.measures.erasure import (
     score_ranks,
     step_counts,
 )
-from heedful.seeding import sample_uniform
-from heedful.store.recipe import Artefact, Recipe, derive_seed
-from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import AttributionTable
-from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import (
+from heedful.measures.intervals import paired_excess
+from heedful.results import (
     NO_INTERVAL,
     Finding,
-    ShardedTrial,
     Statistic,
     Verdict,
     excess_metric,
     get_statistic,
     group_by_verdict,
-    interval_bars,
     interval_verdict,
-    paired_excess,
     select_statistics,
 )
+from heedful.seeding import sample_uniform
+from heedful.store.recipe import Artefact, Recipe, derive_seed
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.model_recipe import ModelRecipe
 from heedful.trials.agreement import quantize_scores
-from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods, method_name
+from heedful.trials.trial import ShardedTrial, interval_bars
+from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods
 
 MAX_REMOVALS = 1024
 """Random removals of a text for normalized infidelity of a given standard error."""
@@ -84,16 +91,19 @@ class Faithfulness(ShardedTrial):
     revision: ClassVar[int] = 3
     name: ClassVar[str] = "faithfulness"
     paper: ClassVar[str] = "disagreement"
-    title: ClassVar[str] = "Does the prediction depend on the words that an explanation names?"
+    title: ClassVar[str] = "Does the prediction depend on the words that an explanation highlights?"
     claim: ClassVar[str] = (
-        "If an explanation is faithful, the prediction should change when the words that it ranks highest are removed, "
-        "and hold when only these are kept, more so than with random words."
+        "If an explanation is faithful, the prediction should change when the words that it ranks highest are "
+        "removed, and stay the same when only these are kept, more so than with random words."
     )
-    source: ClassVar[str] = "DeYoung et al. 2020 (ERASER); Petsiuk et al. 2018; Yeh et al. 2019; named by Neely et al."
+    source: ClassVar[str] = (
+        "DeYoung et al. 2020 (ERASER); Petsiuk et al. 2018; Yeh et al. 2019; suggested by Neely et al."
+    )
     limits: ClassVar[str] = (
-        "A text with words removed is unlike the training data: part of every change comes from that, which is why "
-        "random words are removed too. Methods that themselves remove words have an advantage. Better than random is "
-        "the least one can require; with many methods and measures, one interval in twenty misses by chance."
+        "A text with words removed is unlike the training data, which accounts for part of every change; this is "
+        "why random words are also removed. Methods that remove words themselves have an advantage. Being better "
+        "than random is a minimal requirement; with many methods and measures, one interval in twenty misses by "
+        "chance."
     )
 
     statistics_columns: ClassVar[tuple[str, ...]] = (
@@ -115,14 +125,14 @@ class Faithfulness(ShardedTrial):
         check_choice("baseline", self.baseline, Baseline)
         check_methods(self.methods)
         if not self.methods:
-            raise UserError("give faithfulness at least one method")
+            raise UserError("faithfulness needs at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):
-            raise UserError("a method is given twice to faithfulness: leave one out, or give it another seed")
+            raise UserError("faithfulness got the same method twice; omit one, or use another seed")
         if self.steps < 1 or self.samples < 1:
-            raise UserError("give at least one step and one sample")
+            raise UserError("pass at least one step and one sample")
         if self.error is not None and not 0 < self.error < 1:
             raise UserError(
-                f"error={self.error}: give a number between 0 and 1, the scale of normalized infidelity, or None"
+                f"error={self.error}; pass a number between 0 and 1 (the scale of normalized infidelity) or None"
             )
 
     @property
@@ -154,30 +164,30 @@ class Faithfulness(ShardedTrial):
         """
         yield Statistic("texts", value=float(table["uid"].nunique()))
         ordered = table.sort_values(["place", "uid"])
-        methods = [(str(part["method"].iloc[0]), part) for _, part in ordered.groupby("place")]
-        control, random = next((name, part) for name, part in methods if bool(part["control"].iloc[0]))
+        methods = [(str(rows["method"].iloc[0]), rows) for _, rows in ordered.groupby("place")]
+        control, random = next((name, rows) for name, rows in methods if bool(rows["control"].iloc[0]))
         yield Statistic("control", control, value=1.0)
         for measure in FAITHFULNESS_MEASURES.values():
             chance = measure.sign * random[measure.name].to_numpy(np.float64)
-            for method, part in methods:
-                values = part[measure.name].to_numpy(np.float64)
-                mean, n = float(part[measure.name].mean()), int(np.isfinite(values).sum())
+            for method, rows in methods:
+                values = rows[measure.name].to_numpy(np.float64)
+                mean, n = float(rows[measure.name].mean()), int(np.isfinite(values).sum())
                 yield Statistic(measure.name, method, value=mean, n=n)
                 if method != control:
                     seed = derive_seed("faithfulness", measure.name, method)
                     excess = paired_excess(measure.sign * values, chance, seed)
                     yield Statistic(excess_metric(measure.name), method, "", *excess)
-        for method, part in methods:
-            mean, n = float(part[INFIDELITY.name].mean()), int(part[INFIDELITY.name].count())
+        for method, rows in methods:
+            mean, n = float(rows[INFIDELITY.name].mean()), int(rows[INFIDELITY.name].count())
             yield Statistic(INFIDELITY.name, method, value=mean, n=n)
-        for method, part in methods:
-            if method != control and part["unsigned"].all():
+        for method, rows in methods:
+            if method != control and rows["unsigned"].all():
                 yield Statistic("unsigned", method, value=1.0)
         if "normalized_infidelity_error" in table:
             texts = ordered.groupby("uid")
             yield Statistic("removals", value=float(texts["removals"].first().mean()), n=len(texts))
-            for method, part in methods:
-                errors = part["normalized_infidelity_error"]
+            for method, rows in methods:
+                errors = rows["normalized_infidelity_error"]
                 yield Statistic(str(errors.name), method, value=float(errors.max()), n=int(errors.count()))
             inaccurate = int((~texts["accurate"].all()).sum())
             yield Statistic("inaccurate", value=float(inaccurate), n=len(texts))
@@ -218,7 +228,7 @@ class Faithfulness(ShardedTrial):
             elif verdicts == {Verdict.SUPPORTED}:
                 verdict, reason = Verdict.SUPPORTED, ""
             elif Verdict.SUPPORTED in verdicts:
-                reason = "better than random on some measures only"
+                reason = "better than random only on some measures"
             elif Verdict.NOT_SUPPORTED in verdicts:
                 verdict, reason = Verdict.NOT_SUPPORTED, ""
             findings.append(Finding(verdict, method, evidence, reason))
@@ -228,86 +238,130 @@ class Faithfulness(ShardedTrial):
     def interpretation(cls, summary: pd.DataFrame) -> str:
         findings = cls.findings(summary)
         if not findings:
-            return "Only random scores were measured, so nothing can be compared."
+            return "Only random scores were measured, so there is nothing to compare."
         labels = {excess_metric(name): name.replace("_", " ") for name in FAITHFULNESS_MEASURES}
         words = []
         for finding in findings:
-            known = [each for each in finding.evidence if not math.isnan(each.low)]
-            groups = group_by_verdict((interval_verdict(each.low, each.high), labels[each.metric]) for each in known)
+            known = [statistic for statistic in finding.evidence if not math.isnan(statistic.low)]
+            groups = group_by_verdict(
+                (interval_verdict(statistic.low, statistic.high), labels[statistic.metric]) for statistic in known
+            )
             better, unclear, worse = groups[Verdict.SUPPORTED], groups[Verdict.UNDECIDED], groups[Verdict.NOT_SUPPORTED]
             sentence = f"{finding.method} is better than random scores on {len(better)} of {len(known)} measures"
             sentence += f", not clearly on {', '.join(unclear)}" if better and unclear else ""
             sentence += f", and worse on {', '.join(worse)}" if worse else ""
             words.append(f"{sentence}." if known else f"{finding.method}: {finding.reason}.")
-        unsigned = [each.method for each in select_statistics(summary, "unsigned")]
+        unsigned = [statistic.method for statistic in select_statistics(summary, "unsigned")]
         if unsigned:
             note = "evidence against the prediction may be removed first"
             words.append(f"The scores of {', '.join(unsigned)} have no signs: {note}.")
-        for each in select_statistics(summary, "inaccurate"):
-            if each.value > 0:
-                note = f"is less accurate than asked for after {MAX_REMOVALS} random removals"
-                words.append(
-                    f"In {each.value:.0f} of {each.n:.0f} texts the normalized infidelity of some method {note}."
-                )
+        for statistic in select_statistics(summary, "inaccurate"):
+            if statistic.value > 0:
+                count = f"{statistic.value:.0f} of {statistic.n:.0f} texts"
+                note = f"has a larger error than requested after {MAX_REMOVALS} random removals"
+                words.append(f"In {count}, the normalized infidelity of some method {note}.")
         return " ".join(words)
+
+
+class FeatureOutputs:
+    """Outputs for the explained classes on texts with only some of their units or words.
+
+    Args:
+        target: the explained classes `[batch]`.
+        baseline: what replaces a removed feature.
+    """
+
+    def __init__(self, model: Model, batch: Batch, target: Tensor, baseline: Baseline, feature: Feature) -> None:
+        self.model, self.batch, self.target, self.baseline = model, batch, target, baseline
+        self.index = None if feature == "unit" else feature_index(batch, feature)
+
+    def __call__(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Output in float64 and predicted class `[batch sample]` with the features `kept` `[batch sample feature]`."""
+        width = self.batch.mask.shape[1]
+        units = kept[:, :, :width] if self.index is None else expand_to_units(kept, self.index)
+        logits = logits_keeping(self.model, self.batch, units, self.baseline).double()
+        probabilities = self.model.task.probabilities(logits)
+        chosen = self.target.reshape(-1, 1, 1).expand(-1, kept.shape[1], 1)
+        return probabilities.gather(2, chosen).squeeze(2), probabilities.argmax(-1)
 
 
 @dataclass(frozen=True)
 class ErasureEvaluator:
-    """Batched forward passes on texts with units removed or kept in the order of their scores.
+    """Batched forward passes on texts with units or words removed or kept in the order of their scores.
 
     Args:
-        baseline: what replaces a removed unit.
-        steps: points of a curve after its first.
-        samples: random removals, each unit with probability one half, the same ones for every method.
+        baseline: what replaces a removed feature.
+        steps: points of a curve after its first; None takes the bins of comprehensiveness as its points.
+        samples: random removals, each feature with probability one half, the same ones for every method.
         seed: of the random removals and of the order of ties, together with each text's uid.
         error: draw removals in pairs of complements, at least `samples` and at most `MAX_REMOVALS` of a text, until the
-            standard error of the normalized infidelity of every method is at most this; a text of up to ten units has
-            no more than 1024 removals, after which the value is exact.
+            standard error of the normalized infidelity of every method is at most this; a text of up to ten features
+            has no more than 1024 removals, after which the value is exact.
+        feature: what is removed together: a unit, whose scores stand where it stands in the batch, or a word, numbered
+            in text order from 0 as by `feature_index`.
+        quantized: whether scores that differ by rounding only are tied.
     """
 
     baseline: Baseline = "delete"
-    steps: int = 20
+    steps: int | None = 20
     samples: int = 32
     seed: int = 0
     error: float | None = None
+    feature: Feature = "unit"
+    quantized: bool = True
+
+    def _mask(self, batch: Batch, width: int) -> Tensor:
+        """The features of each text `[batch feature]`."""
+        if self.feature == "unit":
+            return batch.content_mask
+        counts = feature_counts(feature_index(batch, self.feature))
+        return torch.arange(width, device=counts.device) < counts.unsqueeze(1)
+
+    def ranks(self, batch: Batch, scores: Tensor) -> Tensor:
+        """The rank of each feature by its score, 0 for the highest `[method batch feature]`; ties in random order."""
+        mask, tie_seeds = self._mask(batch, scores.shape[-1]), example_seeds("ties", self.seed, batch)
+        if self.quantized:
+            scores = quantize_scores(scores.transpose(0, 1), mask).transpose(0, 1)
+        # Ties are broken alike for every method.
+        return torch.stack([score_ranks(method_scores, mask, tie_seeds) for method_scores in scores])
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, scores: Tensor) -> ErasureOutputs:
-        """Outputs of the classes `target` `[batch]` for scores `[method batch unit]`; rows method after method."""
-        methods, mask, units = len(scores), batch.content_mask, batch.content_mask.sum(1)
-        steps, bins = step_counts(units, self.steps), bin_counts(units)
-        # Ties are broken alike for every method.
-        quantized, tie_seeds = quantize_scores(scores.transpose(0, 1), mask), example_seeds("ties", self.seed, batch)
-        ranks = torch.stack([score_ranks(each, mask, tie_seeds) for each in quantized.transpose(0, 1)])
+        """Outputs of the classes `target` `[batch]` for scores `[method batch feature]`; rows method after method."""
+        methods, mask = len(scores), self._mask(batch, scores.shape[-1])
+        features = mask.sum(1)
+        bins = bin_counts(features)
+        steps = bins if self.steps is None else step_counts(features, self.steps)
         removal_seeds = example_seeds("removed", self.seed, batch)
         if self.error is None:
             removed = (sample_uniform(removal_seeds, self.samples, mask.shape[1]) < 0.5) & mask.unsqueeze(1)
         else:
             removed = paired_removals(removal_seeds, mask, 0, min(MAX_REMOVALS, 2 * -(-self.samples // 2)))
-        top = ranks.unsqueeze(2) < torch.cat((steps, bins), dim=1).unsqueeze(-1)
-        # All methods in one call, so that equal perturbations are computed once: without and with the top units of
+        counts = bins if self.steps is None else torch.cat((steps, bins), dim=1)
+        top = self.ranks(batch, scores).unsqueeze(2) < counts.unsqueeze(-1)
+        # All methods in one call, so that equal perturbations are computed once: without and with the top features of
         # each method, random removals, the whole text.
         erased = torch.stack((~top, top), dim=2).transpose(0, 1).flatten(1, 3)
-        keep_masks = torch.cat((erased, ~removed, torch.ones_like(removed[:, :1])), dim=1)
-        probabilities = model.task.probabilities(logits_keeping(model, batch, keep_masks, self.baseline).double())
-        values = probabilities.gather(2, target.reshape(-1, 1, 1).expand(-1, keep_masks.shape[1], 1)).squeeze(2)
-        decisions = probabilities.argmax(-1)
+        keep_masks = torch.cat((erased, ~removed, torch.ones_like(erased[:, :1])), dim=1)
+        values, decisions = FeatureOutputs(model, batch, target, self.baseline, self.feature)(keep_masks)
 
         def split(outputs: Tensor) -> Tensor:
-            """Outputs `[batch perturbation]` as `[without/with method*batch step+bin]`."""
+            """Outputs `[batch perturbation]` as `[without/with method*batch count]`."""
             by_method = outputs[:, : erased.shape[1]].reshape(len(batch), methods, 2, -1)
             return by_method.permute(2, 1, 0, 3).flatten(1, 2)
 
-        (deleted, without), (inserted, only) = (each.tensor_split([steps.shape[1]], dim=1) for each in split(values))
+        # The first counts are the steps, the last ones the bins.
+        (deleted, inserted), (without, only) = (
+            split(values)[..., part] for part in (slice(steps.shape[1]), slice(-bins.shape[1], None))
+        )
         flipped = split(decisions != decisions[:, -1:])[0, :, : steps.shape[1]]
         outputs = ErasureOutputs(
             scores=scores.double().masked_fill(~mask, 0.0).flatten(0, 1),
             mask=mask.repeat(methods, 1),
             full_output=values[:, -1].repeat(methods),
-            fractions=(steps.double() / units.clamp(min=1).unsqueeze(1)).repeat(methods, 1),
+            fractions=(steps.double() / features.clamp(min=1).unsqueeze(1)).repeat(methods, 1),
             deletion_outputs=deleted,
             insertion_outputs=inserted,
-            decision_changed=flipped if probabilities.shape[2] > 1 else None,
+            decision_changed=flipped if model.task.num_classes > 1 else None,
             comprehensiveness_outputs=without,
             sufficiency_outputs=only,
             removal_masks=removed.repeat(methods, 1, 1),
@@ -319,7 +373,8 @@ class ErasureEvaluator:
         self, error: float, outputs: ErasureOutputs, model: Model, batch: Batch, target: Tensor
     ) -> ErasureOutputs:
         """The outputs with as many random removals of each text as its normalized infidelity needs."""
-        seeds, mask, texts = example_seeds("removed", self.seed, batch), batch.content_mask, len(batch)
+        seeds, texts = example_seeds("removed", self.seed, batch), len(batch)
+        mask = outputs.mask[:texts]
         methods, most = len(outputs.scores) // texts, 2 * removal_pairs(mask.sum(1))
         masks, values = outputs.removal_masks[:texts], outputs.removal_outputs[:texts]
         whole, known = outputs.full_output[:texts], masks.shape[1]
@@ -336,14 +391,13 @@ class ErasureEvaluator:
                 return outputs
             rows, count = is_open.nonzero().flatten(), min(MAX_REMOVALS, 2 * (int(known * _GROWTH) // 2)) - known
             drawn = paired_removals(seeds[rows], mask[rows], known, count)
-            part = batch.rows(rows)
-            logits = logits_keeping(model, part, ~drawn[:, :, : part.mask.shape[1]], self.baseline).double()
-            own = model.task.probabilities(logits).gather(2, target[rows].reshape(-1, 1, 1).expand(-1, count, 1))
+            read_part = FeatureOutputs(model, batch.rows(rows), target[rows], self.baseline, self.feature)
+            without, _ = read_part(~drawn)
             # A text that has enough removals has nothing removed, and an output that does not change.
             further = torch.zeros_like(masks[:, :1]).repeat(1, count, 1)
             further[rows] = drawn
             read = whole.unsqueeze(1).repeat(1, count)
-            read[rows] = torch.where(drawn.any(2), own.squeeze(2), whole[rows].unsqueeze(1))
+            read[rows] = torch.where(drawn.any(2), without, whole[rows].unsqueeze(1))
             masks, values, known = torch.cat((masks, further), 1), torch.cat((values, read), 1), known + count
             counts = torch.where(is_open, most.clamp(max=known).long(), counts)
 
@@ -408,15 +462,14 @@ class FaithfulnessMetric:
 def scores_from_tables(tables: Mapping[str, pd.DataFrame], batch: Batch) -> Tensor:
     """The scores of each method's table, indexed by uid, for the texts of a batch: `[method batch unit]`."""
     scores = torch.zeros(len(tables), *batch.mask.shape, dtype=torch.float64)
-    for place, (name, table) in enumerate(tables.items()):
+    for number, (name, table) in enumerate(tables.items()):
         for row, values in enumerate(table.loc[list(batch.uids), "scores"]):
-            scores[place, row, : len(values)] = torch.as_tensor(values, dtype=torch.float64)
-        odd = (~scores[place].isfinite()).sum(1)
+            scores[number, row, : len(values)] = torch.as_tensor(values, dtype=torch.float64)
+        odd = (~scores[number].isfinite()).sum(1)
         if bool(odd.any()):
             row = int(odd.argmax())
             raise UserError(
-                f"{name} gave {int(odd[row])} scores of {batch.uids[row]!r} that are not finite: fix the method or "
-                "leave it out"
+                f"{name} gave {int(odd[row])} scores of {batch.uids[row]!r} that are not finite; fix or omit the method"
             )
     return scores.to(batch.mask.device)
 

@@ -22,21 +22,17 @@ from torch import Generator
 from torch.nn.utils.rnn import pad_sequence
 
 from heedful.attributions.controls import Random
+from heedful.attributions.method import method_name
 from heedful.figures import Axis, Bars, Figure, Series
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.classification import roc_auc
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
+from heedful.measures.intervals import paired_excess
 from heedful.measures.rank_correlation import kendall_matrix
-from heedful.store.recipe import Artefact, Recipe, derive_seed
-from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import AttributionTable, sample_rows
-from heedful.training.model_recipe import LoadedModel, ModelRecipe
-from heedful.training.trainer import inference_batches
-from heedful.trials._trial import (
+from heedful.results import (
     NO_INTERVAL,
     Finding,
     Statistic,
-    Trial,
     Verdict,
     excess_metric,
     find_statistic,
@@ -44,15 +40,19 @@ from heedful.trials._trial import (
     group_by_verdict,
     interval_finding,
     interval_verdict,
-    paired_excess,
-    rows_by_batch,
     select_statistics,
     value_of,
 )
+from heedful.store.recipe import Artefact, Recipe, derive_seed
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable, sample_rows
+from heedful.training.model_recipe import LoadedModel, ModelRecipe
+from heedful.training.trainer import inference_batches
 from heedful.trials.adversarial_attention import adversarial_methods
 from heedful.trials.agreement import correlate_attributions
 from heedful.trials.faithfulness import ErasureEvaluator
-from heedful.types import Example, Method, UserError, check_methods, method_name
+from heedful.trials.trial import Trial, rows_by_batch
+from heedful.types import Example, Method, UserError, check_methods
 
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
@@ -61,7 +61,7 @@ ALL_MEASURES = (*FAITHFULNESS_MEASURES, "agreement", "agreement_with_attention")
 """The measures that are evaluated."""
 RECOVERY_MEASURES = {
     "precision": "share of the relevant words among the first",
-    "auc": "chance that a relevant word is scored above another",
+    "auc": "probability that a relevant word is scored above another",
     "tau": "agreement of magnitudes with the true order (Kendall)",
     "signed_tau": "agreement of signed scores with the true order (Kendall)",
 }
@@ -87,14 +87,14 @@ class GroundTruth(Trial):
 
     name: ClassVar[str] = "ground-truth"
     paper: ClassVar[str] = "disagreement"
-    title: ClassVar[str] = "Which methods find the words that are known to decide?"
+    title: ClassVar[str] = "Which methods find the words that are known to decide the label?"
     claim: ClassVar[str] = (
         "If a method shows which words a model uses, it should find them where they are known by construction and the "
         "model was verified to use them."
     )
     source: ClassVar[str] = "Neely et al. 2022, section 6 (future work: data with a known ranking)"
     limits: ClassVar[str] = (
-        "A method that finds planted words may still fail on real texts, where many words decide together. A method "
+        "A method that finds planted words may still fail on real texts, where many words act together. A method "
         "that fails here, where the answer is known, should not be trusted there."
     )
 
@@ -105,9 +105,9 @@ class GroundTruth(Trial):
     def __post_init__(self) -> None:
         check_methods(self.methods)
         if not self.methods:
-            raise UserError("give at least one method")
+            raise UserError("pass at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):
-            raise UserError("a method is given twice: leave one out, or give it another seed")
+            raise UserError("the same method is passed twice; omit one, or use another seed")
 
     @property
     def attribution_tables(self) -> dict[str, AttributionTable]:
@@ -128,7 +128,7 @@ class GroundTruth(Trial):
         trained = self.subject.restore(workspace)
         known = {example.uid: example for example in trained.examples("test")}
         if any(example.ground_truth is None for example in known.values()):
-            raise UserError(f"{self.subject.corpus.name} has no ground truth: take a corpus of data.synthetic")
+            raise UserError(f"{self.subject.corpus.name} has no ground truth; use a corpus from data.synthetic")
         used = _uses_relevant_words(trained, known, self.limit, workspace)
         tables = {name: workspace.get(recipe).table for name, recipe in self.attribution_tables.items()}
         explanations = {TRUTH: ground_truth_table(tables[CHANCE], known)}
@@ -164,9 +164,9 @@ class GroundTruth(Trial):
         yield Statistic("texts", value=float(texts))
         yield Statistic("used", value=float(judged["uid"].nunique()), n=texts)
         by_chance = judged[judged["method"] == CHANCE].set_index("uid")["precision"]
-        for method, part in judged[judged["method"] != TRUTH].groupby("method", sort=False):
+        for method, rows in judged[judged["method"] != TRUTH].groupby("method", sort=False):
             for measure in RECOVERY_MEASURES:
-                values = torch.tensor(part[measure].dropna().to_numpy(np.float64))
+                values = torch.tensor(rows[measure].dropna().to_numpy(np.float64))
                 low, high = math.nan, math.nan
                 if measure == "precision" and len(values) > 1:
                     interval = bootstrap_interval(values, generator=Generator().manual_seed(0))
@@ -175,8 +175,8 @@ class GroundTruth(Trial):
             if method in CONTROL_LABELS:
                 yield Statistic("control", str(method), value=1.0)
             elif len(by_chance):
-                own, chance = part["precision"], by_chance.reindex(part["uid"])
-                excess = paired_excess(own.to_numpy(np.float64), chance.to_numpy(np.float64), 0)
+                precision, chance = rows["precision"], by_chance.reindex(rows["uid"])
+                excess = paired_excess(precision.to_numpy(np.float64), chance.to_numpy(np.float64), 0)
                 yield Statistic(excess_metric("precision"), str(method), "", *excess)
         yield from compare_with_controls(judged)
 
@@ -184,12 +184,12 @@ class GroundTruth(Trial):
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Each recovery score by method; for each measure how often it rates the ground truth above the controls."""
         summary = GroundTruth.summary(table)
-        found: list[Figure] = []
+        figures: list[Figure] = []
         for measure, meaning in RECOVERY_MEASURES.items():
             rows = select_statistics(summary, measure)
             if any(math.isfinite(row.value) for row in rows):
                 series = Series(measure, tuple(row.value for row in rows))
-                found.append(Bars(meaning.capitalize(), Axis(measure), tuple(row.method for row in rows), (series,)))
+                figures.append(Bars(meaning.capitalize(), Axis(measure), tuple(row.method for row in rows), (series,)))
         measures = list(measure_verdicts(summary))
         shares = {
             label: tuple(value_of(summary, f"above_{label}_share", measure) for measure in measures)
@@ -199,8 +199,8 @@ class GroundTruth(Trial):
         if bars:
             title = "How often each measure rates the ground truth above a control"
             labels = tuple(measure.replace("_", " ") for measure in measures)
-            found.append(Bars(title, Axis("share of texts", (0.0, 1.0)), labels, bars))
-        return tuple(found)
+            figures.append(Bars(title, Axis("share of texts", (0.0, 1.0)), labels, bars))
+        return tuple(figures)
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
@@ -208,12 +208,14 @@ class GroundTruth(Trial):
         chance = find_statistic(summary, "precision", CHANCE)
         if chance is None:
             return ()
-        methods = [each for each in select_statistics(summary, "precision") if each.method not in CONTROL_LABELS]
+        methods = [
+            precision for precision in select_statistics(summary, "precision") if precision.method not in CONTROL_LABELS
+        ]
         findings = []
-        for each in sorted(methods, key=lambda each: -each.value):
-            excess = get_statistic(summary, excess_metric("precision"), each.method)
-            found = interval_finding(excess, no_interval=NO_INTERVAL)
-            findings.append(replace(found, evidence=(each, chance, excess)))
+        for precision in sorted(methods, key=lambda row: -row.value):
+            excess = get_statistic(summary, excess_metric("precision"), precision.method)
+            finding = interval_finding(excess, no_interval=NO_INTERVAL)
+            findings.append(replace(finding, evidence=(precision, chance, excess)))
         for measure, verdicts in measure_verdicts(summary).items():
             rows = (find_statistic(summary, f"above_{label}", measure) for label in verdicts)
             order = (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED, Verdict.SUPPORTED)
@@ -225,9 +227,9 @@ class GroundTruth(Trial):
     def interpretation(cls, summary: pd.DataFrame) -> str:
         used, texts = value_of(summary, "used"), value_of(summary, "texts")
         if not used:
-            return "The model uses the relevant words of no text, so nothing can be said about any method."
+            return "The model does not use the relevant words in any text, so there is no result for any method."
         words = [
-            f"On {used:.0f} of {texts:.0f} texts the model uses the words that are known to decide. "
+            f"On {used:.0f} of {texts:.0f} texts, the model uses the words that are known to decide the label. "
             f"Random scores find {value_of(summary, 'precision', CHANCE):.2f} of them."
         ]
         rows = [(each.verdict, each.evidence[0]) for each in cls.findings(summary)]
@@ -241,20 +243,20 @@ class GroundTruth(Trial):
             Verdict.UNDECIDED: ("Not clearly different from chance", "Measures without enough texts"),
             Verdict.NOT_SUPPORTED: ("Worse than chance", "Measures that do not rate it above all controls"),
         }
-        for place, groups in enumerate((methods, measures)):
-            words += [f"{labels[verdict][place]}: {', '.join(names)}." for verdict, names in groups.items() if names]
+        for column, groups in enumerate((methods, measures)):
+            words += [f"{labels[verdict][column]}: {', '.join(names)}." for verdict, names in groups.items() if names]
         return " ".join(words)
 
 
 def measure_verdicts(summary: pd.DataFrame) -> dict[str, dict[str, Verdict]]:
     """For each measure and control: supported if the ground truth is rated above it, undecided without an interval."""
-    found: dict[str, dict[str, Verdict]] = {}
+    verdicts: dict[str, dict[str, Verdict]] = {}
     for measure in ALL_MEASURES:
         for label in CONTROL_LABELS.values():
             row = find_statistic(summary, f"above_{label}", measure)
             if row is not None:
-                found.setdefault(measure, {})[label] = interval_verdict(row.low, row.high, margin=math.inf)
-    return found
+                verdicts.setdefault(measure, {})[label] = interval_verdict(row.low, row.high, margin=math.inf)
+    return verdicts
 
 
 def compare_with_controls(table: pd.DataFrame) -> Iterable[Statistic]:
@@ -357,9 +359,9 @@ def _uses_relevant_words(
     loaded: LoadedModel, examples: Mapping[str, Example], limit: int | None, workspace: Workspace
 ) -> dict[str, bool]:
     """Whether the prediction changes when the relevant words are removed; always true where all are relevant."""
-    found: dict[str, bool] = {}
-    for _, part in inference_batches(sample_rows(loaded.batch("test"), limit), workspace.batch_size):
-        batch = part.to(workspace.device)
+    used: dict[str, bool] = {}
+    for _, cpu_batch in inference_batches(sample_rows(loaded.batch("test"), limit), workspace.batch_size):
+        batch = cpu_batch.to(workspace.device)
         values = [torch.tensor(examples[uid].ground_truth or (0.0,)) for uid in batch.uids]
         truth = pad_sequence(values, batch_first=True).to(batch.mask.device)
         relevant = (truth.gather(1, batch.words.clamp(min=0)) != 0) & batch.content_mask
@@ -367,5 +369,5 @@ def _uses_relevant_words(
         left = batch.keep_units(batch.mask & ~(relevant & ~every.unsqueeze(1)))
         before, after = (loaded.model.task.probabilities(loaded.model.read_logits(each)) for each in (batch, left))
         moved = 0.5 * (before - after).abs().sum(1) >= USED_THRESHOLD
-        found |= dict(zip(batch.uids, (moved | every).tolist(), strict=True))
-    return found
+        used |= dict(zip(batch.uids, (moved | every).tolist(), strict=True))
+    return used

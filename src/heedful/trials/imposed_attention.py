@@ -8,7 +8,6 @@ Both compare arms that are trained from the same seeds, by the paired difference
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -17,8 +16,10 @@ from typing import ClassVar
 import pandas as pd
 
 from heedful.figures import Axis, Bars, Figure, Series
+from heedful.measures.intervals import paired_seed_difference
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average
+from heedful.results import Finding, Statistic, Verdict, get_statistic, interval_finding, select_statistics, value_of
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import (
@@ -30,16 +31,7 @@ from heedful.training.attention_sources import (
 )
 from heedful.training.objectives import ImposedAttention, Supervised
 from heedful.training.trained_model import TrainedModel, check_trained_here
-from heedful.trials._trial import (
-    Finding,
-    Statistic,
-    Trial,
-    Verdict,
-    get_statistic,
-    interval_finding,
-    select_statistics,
-    value_of,
-)
+from heedful.trials.trial import Trial
 from heedful.types import UserError
 
 LEARNED, UNIFORM, TRAINED = "learned", "uniform", "trained"
@@ -62,13 +54,13 @@ class UniformBaseline(Trial):
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "Does the model need its attention at all?"
     claim: ClassVar[str] = (
-        "If attention explains a model, the model should need it: with uniform attention in training and test it "
-        "should do worse."
+        "If attention explains a model, the model should need it: with uniform attention in training and testing, "
+        "it should do worse."
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 3.2, table 2"
     limits: ClassVar[str] = (
-        "That a model does as well without attention does not make its attention a bad explanation: it shows that this "
-        "task is unsuited for judging attention. That attention helps does not show that it explains."
+        "If a model does just as well without attention, its attention is not necessarily a bad explanation, but "
+        "the task is not suitable for judging attention. If attention helps, it need not explain."
     )
 
     subject: TrainedModel
@@ -77,15 +69,18 @@ class UniformBaseline(Trial):
 
     def __post_init__(self) -> None:
         check_seeds(self.seeds)
-        impose_attention(self.subject, UniformAttention())
+        with_imposed_attention(self.subject, UniformAttention())
         if self.margin < 0:
-            raise UserError(f"margin is {self.margin}: the smallest gain that matters cannot be negative")
+            raise UserError(f"margin is {self.margin}; the smallest gain that matters cannot be negative")
 
     @property
     def arms(self) -> dict[str, tuple[TrainedModel, ...]]:
         """The models of each arm, in the order of the seeds."""
         learned = tuple(replace(self.subject, seed=seed) for seed in self.seeds)
-        return {LEARNED: learned, UNIFORM: tuple(impose_attention(model, UniformAttention()) for model in learned)}
+        return {
+            LEARNED: learned,
+            UNIFORM: tuple(with_imposed_attention(model, UniformAttention()) for model in learned),
+        }
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -118,7 +113,7 @@ class UniformBaseline(Trial):
         gain = get_statistic(summary, "difference", LEARNED)
         finding = interval_finding(gain, value_of(summary, "margin"), no_interval=_TOO_FEW_SEEDS)
         if finding.verdict is Verdict.UNDECIDED and not finding.reason:
-            finding = replace(finding, reason="no gain is possible, and so is one above the margin")
+            finding = replace(finding, reason="the gain may be zero, but also above the margin")
         return (finding,)
 
     @classmethod
@@ -157,8 +152,8 @@ class GuidedModel(Trial):
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 3.4, table 3"
     limits: ClassVar[str] = (
-        "Weights that help another model are useful, but need not be the reasons of the model they come from. They may "
-        "also help because they reveal the prediction of that model."
+        "Weights that help another model are useful, but do not necessarily show the reasons of the model they come "
+        "from. They may also help because they reveal its prediction."
     )
 
     subject: TrainedModel
@@ -167,24 +162,28 @@ class GuidedModel(Trial):
 
     def __post_init__(self) -> None:
         check_seeds(self.seeds)
-        impose_attention(self.subject, UniformAttention())
+        with_imposed_attention(self.subject, UniformAttention())
         model, names = self.subject.architecture, [name for name, _ in self.guides]
         if not isinstance(model, Attentive) or not isinstance(model.encoder, Average):
-            raise UserError("guides need a token-wise model: give Attentive(Perceptron(), ...)")
+            raise UserError("guides need a token-wise model; pass Attentive(Perceptron(), ...)")
         if TRAINED in names or len(set(names)) < len(names):
-            raise UserError(f"give each guide a name of its own, other than {TRAINED!r}: {', '.join(names)}")
+            raise UserError(f"give each guide a different name, other than {TRAINED!r}: {', '.join(names)}")
         if not isinstance(dict(self.guides).get(UNIFORM, UniformAttention()), UniformAttention):
-            raise UserError(f"the guide named {UNIFORM!r} must be UniformAttention(): others are compared with it")
+            raise UserError(
+                f"the guide named {UNIFORM!r} must be UniformAttention(), because others are compared with it"
+            )
         for name, guide in self.guides:
             _check_guide(name, guide, self.subject)
 
     @property
     def arms(self) -> dict[str, tuple[TrainedModel, ...]]:
         """The models under each guide and with their own attention, in the order of the seeds."""
-        own = tuple(replace(self.subject, seed=seed) for seed in self.seeds)
+        trained = tuple(replace(self.subject, seed=seed) for seed in self.seeds)
         guides: dict[str, AttentionSource] = {UNIFORM: UniformAttention(), **dict(self.guides)}
-        guided = {name: tuple(impose_attention(model, guide) for model in own) for name, guide in guides.items()}
-        return {UNIFORM: guided[UNIFORM], TRAINED: own, **guided}
+        guided = {
+            name: tuple(with_imposed_attention(model, guide) for model in trained) for name, guide in guides.items()
+        }
+        return {UNIFORM: guided[UNIFORM], TRAINED: trained, **guided}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -203,9 +202,9 @@ class GuidedModel(Trial):
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean test scores of each guide over seeds, and the paired `difference` from uniform weights."""
         yield from _arm_statistics(table)
-        for arm, part in table.groupby("arm", sort=False):
-            yield Statistic("uniform_fallbacks", str(arm), value=float(part["uniform_fallbacks"].max()), n=len(part))
-            if part["control"].any():
+        for arm, rows in table.groupby("arm", sort=False):
+            yield Statistic("uniform_fallbacks", str(arm), value=float(rows["uniform_fallbacks"].max()), n=len(rows))
+            if rows["control"].any():
                 yield Statistic("control", str(arm), value=1.0)
 
     @staticmethod
@@ -235,47 +234,28 @@ class GuidedModel(Trial):
             Verdict.UNDECIDED: "makes no clear difference",
         }
         findings = cls.findings(summary)
-        words = [f"With uniform weights the {_score_label(score)} is {value_of(summary, score, UNIFORM):.3f}."]
+        words = [f"With uniform weights, the {_score_label(score)} is {value_of(summary, score, UNIFORM):.3f}."]
         for finding in findings:
             name = f"{finding.method} (control)" if finding.method in controls else finding.method
             name = "The model's own trained attention" if finding.method == TRAINED else name
             words.append(f"{name} {verbs[finding.verdict]}: {_format_interval(finding.evidence[0])}.")
         if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in findings):
-            words.append("A control helps too, so the gains of the other guides are no evidence.")
+            words.append("A control also helps, so the gains of the other guides are not evidence.")
         words += [
-            f"For {each.value:.0f} texts {each.method} had no scores; these got uniform weights."
+            f"{each.method} has no scores for {each.value:.0f} texts, which got uniform weights."
             for each in select_statistics(summary, "uniform_fallbacks")
             if each.value
         ]
         return " ".join(words)
 
 
-def paired_seed_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of first - second and its 95 % interval, mean(d) ± t(n - 1) sd(d) / sqrt(n), over pairs of defined scores.
-
-    The bounds are NaN for fewer than two pairs.
-
-    >>> [round(value, 4) for value in paired_seed_difference([0.83, 0.82, 0.84], [0.81, 0.82, 0.80])]
-    [0.02, -0.0297, 0.0697]
-    """
-    from scipy import special
-
-    differences = [one - other for one, other in zip(first, second, strict=True)]
-    differences = [value for value in differences if math.isfinite(value)]
-    if len(differences) < 2:
-        return differences[0] if differences else math.nan, math.nan, math.nan
-    mean, n = statistics.fmean(differences), len(differences)
-    half = float(special.stdtrit(n - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(n)
-    return mean, mean - half, mean + half
-
-
-def impose_attention(subject: TrainedModel, source: AttentionSource) -> TrainedModel:
+def with_imposed_attention(subject: TrainedModel, source: AttentionSource) -> TrainedModel:
     """The same model trained and tested under the weights of an attention source."""
     check_trained_here(subject)
     if not isinstance(subject.objective, Supervised):
         raise UserError(
-            f"attention cannot be imposed on a model with the objective {type(subject.objective).__name__}: give one "
-            "with objective=Supervised()"
+            f"attention cannot be imposed on a model with the objective {type(subject.objective).__name__}; use "
+            "objective=Supervised()"
         )
     return replace(subject, objective=ImposedAttention(source, subject.objective.balance_classes))
 
@@ -283,9 +263,9 @@ def impose_attention(subject: TrainedModel, source: AttentionSource) -> TrainedM
 def check_seeds(seeds: Sequence[int]) -> None:
     """Raise `UserError` for no seeds or duplicate ones."""
     if not seeds:
-        raise UserError("give at least one seed, better five")
+        raise UserError("pass at least one seed, preferably five")
     if len(set(seeds)) < len(seeds):
-        raise UserError(f"duplicate seed in {tuple(seeds)}: give each seed once")
+        raise UserError(f"duplicate seed in {tuple(seeds)}; pass each seed once")
 
 
 def _score_table(workspace: Workspace, arms: Mapping[str, Sequence[TrainedModel]]) -> tuple[pd.DataFrame, int]:
@@ -321,13 +301,13 @@ def _arm_statistics(table: pd.DataFrame) -> Iterator[Statistic]:
     names = _score_names(table)
     score = _decisive_score(names)
     arms = {str(arm): rows.sort_values("seed") for arm, rows in table.groupby("arm", sort=False)}
-    for arm, part in arms.items():
+    for arm, arm_rows in arms.items():
         for name in names:
-            yield Statistic(name, arm, value=float(part[name].mean()), n=len(part))
-        yield Statistic("std", arm, value=float(part[score].std()), n=len(part))
+            yield Statistic(name, arm, value=float(arm_rows[name].mean()), n=len(arm_rows))
+        yield Statistic("std", arm, value=float(arm_rows[score].std()), n=len(arm_rows))
         if arm != UNIFORM:
-            difference = paired_seed_difference(part[score].tolist(), arms[UNIFORM][score].tolist())
-            yield Statistic("difference", arm, "", *difference, len(part))
+            difference = paired_seed_difference(arm_rows[score].tolist(), arms[UNIFORM][score].tolist())
+            yield Statistic("difference", arm, "", *difference, len(arm_rows))
 
 
 def _format_interval(gain: Statistic) -> str:
@@ -343,9 +323,11 @@ def _check_guide(name: str, guide: AttentionSource, learner: TrainedModel) -> No
     if isinstance(guide, ShuffledAttention):
         _check_guide(name, guide.source, learner)
     if isinstance(guide, FromModel | FromScores) and guide.subject.corpus != learner.corpus:
-        raise UserError(f"the guide {name!r} was trained on another corpus than the learner: give both the same")
+        raise UserError(
+            f"the guide {name!r} was trained on a different corpus than the learner; use the same one for both"
+        )
     if isinstance(guide, FromModel) and guide.subject.tokenization != learner.tokenization:
         raise UserError(
-            f"the guide {name!r} has another tokenization than the learner: give both the same, or use its scores by "
-            "word: FromScores(subject, RawAttention())"
+            f"the guide {name!r} has a different tokenization than the learner; use the same one for both, or its "
+            "scores by word: FromScores(subject, RawAttention())"
         )

@@ -10,12 +10,13 @@ import pandas as pd
 import torch
 
 from heedful.figures import Axis, Figure, Histogram, Scatter, Series
+from heedful.results import Statistic, find_statistic, value_of
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import predict
-from heedful.trials._trial import Statistic, Trial, find_statistic, value_of
+from heedful.trials.trial import Trial
 from heedful.types import Task
 
 
@@ -26,7 +27,7 @@ class Performance(Trial):
     name: ClassVar[str] = "performance"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "How good is the model?"
-    claim: ClassVar[str] = "Explaining a model that does not work is pointless, so its test scores come first."
+    claim: ClassVar[str] = "There is no point in explaining a model that does not work, so its test scores come first."
     source: ClassVar[str] = "Jain & Wallace 2019, table 1"
     limits: ClassVar[str] = "A good score says nothing about whether attention explains the model."
 
@@ -64,12 +65,10 @@ class Performance(Trial):
         task = _infer_task(table)
         if isinstance(task, Regression):
             points = ((Series("label", tuple(table["label"])), Series("prediction", tuple(probabilities))),)
-            return (Scatter("Prediction against label", Axis("label"), Axis("prediction"), points),)
+            return (Scatter("Prediction by label", Axis("label"), Axis("prediction"), points),)
         if not isinstance(task, BinaryClassification):
             return ()
-        series = tuple(
-            Series(f"truly class {label}", tuple(probabilities[table["label"] == label])) for label in (0, 1)
-        )
+        series = tuple(Series(f"true class {label}", tuple(probabilities[table["label"] == label])) for label in (0, 1))
         axis = Axis("predicted probability of class 1", (0.0, 1.0))
         return (Histogram("Predicted probability by true class", axis, series),)
 

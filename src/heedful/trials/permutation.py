@@ -14,26 +14,23 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import example_seeds
 from heedful.attributions.attention import first_token_shares
+from heedful.attributions.method import example_seeds
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
+from heedful.results import Finding, Statistic, Verdict, get_statistic, select_statistics
 from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.predictions import attention_support
-from heedful.trials._trial import (
+from heedful.trials.trial import (
     ATTENTION_BIN_LABELS,
     MIN_TEXTS,
-    Finding,
     ShardedTrial,
-    Statistic,
-    Verdict,
     attention_violins,
-    get_statistic,
-    select_statistics,
+    bin_subset,
     split_by_class_and_attention,
     text_columns,
 )
@@ -63,15 +60,15 @@ class Permutation(ShardedTrial):
     revision: ClassVar[int] = 4
     name: ClassVar[str] = "permutation"
     paper: ClassVar[str] = "jain-wallace"
-    title: ClassVar[str] = "Does it matter which words get the attention?"
+    title: ClassVar[str] = "Does it matter which words receive the attention?"
     claim: ClassVar[str] = (
-        "If attention explains a prediction, permuting the attention weights should change the prediction, most of all "
-        "where one word has nearly all the weight."
+        "If attention explains a prediction, permuting the attention weights should change the prediction, "
+        "especially if one word has nearly all the weight."
     )
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.2.1, figure 3"
     limits: ClassVar[str] = (
-        "A small change does not prove that attention is meaningless: neighbouring words may carry the same "
-        "information, and permuted weights are unlike those that a model is trained with. A large change does not "
+        "A small change does not prove that attention is meaningless: neighboring words may carry the same "
+        "information, and permuted weights are unlike those the model was trained with. A large change does not "
         "prove that attention shows the reasons."
     )
 
@@ -91,7 +88,7 @@ class Permutation(ShardedTrial):
 
     def __post_init__(self) -> None:
         if self.error is not None and not 0 < self.error < 1:
-            raise UserError(f"error={self.error}: give a number between 0 and 1, the scale of changes, or None")
+            raise UserError(f"error={self.error}; pass a number between 0 and 1 (the scale of changes) or None")
 
     def tabulate(self, workspace: Workspace, block: range) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
@@ -119,16 +116,18 @@ class Permutation(ShardedTrial):
         known = self.permutations if self.error is None else min(self.permutations, FEWEST_PERMUTATIONS)
         changes = [*output_changes(model, batch, trace, known, self.seed, self.layer, self.head)]
         while self.error is not None and known < self.permutations:
-            rows = [row for row, each in enumerate(changes) if float(median_error(each)) > self.error]
+            rows = [row for row, text_changes in enumerate(changes) if float(median_error(text_changes)) > self.error]
             if not rows:
                 break
-            part = batch.rows(torch.tensor(rows, device=batch.mask.device))
+            open_texts = batch.rows(torch.tensor(rows, device=batch.mask.device))
             count = min(self.permutations, 3 * known // 2)
             with torch.no_grad():
-                own = model(part)
-            further = output_changes(model, part, own, range(known, count), self.seed, self.layer, self.head)
-            for row, each in zip(rows, further, strict=True):
-                changes[row] = torch.cat((changes[row], each))
+                open_trace = model(open_texts)
+            further = output_changes(
+                model, open_texts, open_trace, range(known, count), self.seed, self.layer, self.head
+            )
+            for row, text_changes in zip(rows, further, strict=True):
+                changes[row] = torch.cat((changes[row], text_changes))
             known = count
         return changes
 
@@ -136,8 +135,8 @@ class Permutation(ShardedTrial):
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Median over texts of the median change: overall, by predicted class, and by class and maximum attention.
 
-        Of a transformer the mean share of attention on the first token, too. Where texts have as many permutations as
-        their medians need: the mean number, the largest standard error, and the number of texts that had too few.
+        For a transformer, also the mean share of attention on the first token. Where texts have as many permutations
+        as their medians need: the mean number, the largest standard error, and the number of texts that had too few.
         """
         for subset, rows in split_by_class_and_attention(table):
             yield Statistic("median_change", subset=subset, value=float(rows["median_change"].median()), n=len(rows))
@@ -168,19 +167,20 @@ class Permutation(ShardedTrial):
         size, concentration = cls.findings(summary)
         words = {Verdict.SUPPORTED: "strongly", Verdict.NOT_SUPPORTED: "only slightly", Verdict.UNDECIDED: "moderately"}
         trend = {
-            Verdict.SUPPORTED: "In every predicted class it changes more where attention is more concentrated.",
-            Verdict.NOT_SUPPORTED: "Not in every predicted class does it change more where attention is more "
-            "concentrated.",
-            Verdict.UNDECIDED: "In no predicted class do enough texts differ in the concentration of attention to tell "
-            "whether it matters.",
+            Verdict.SUPPORTED: "In every predicted class, it changes more where attention is more concentrated.",
+            Verdict.NOT_SUPPORTED: "In at least one predicted class, it does not change more where attention is "
+            "more concentrated.",
+            Verdict.UNDECIDED: "In every predicted class, too few texts differ in the concentration of attention to "
+            "tell whether it matters.",
         }
         sinks = select_statistics(summary, "first_token_share")
-        sink = f" Of all attention, {sinks[0].value:.2f} goes to the first token." if sinks else ""
-        for each in select_statistics(summary, "inaccurate"):
-            if each.value > 0:
-                sink += f" In {each.value:.0f} of {each.n:.0f} texts the change is less accurate than asked for."
+        sink = f" The first token receives {sinks[0].value:.2f} of all attention." if sinks else ""
+        for statistic in select_statistics(summary, "inaccurate"):
+            if statistic.value > 0:
+                count = f"{statistic.value:.0f} of {statistic.n:.0f} texts"
+                sink += f" In {count}, the change has a larger error than requested."
         return (
-            f"Permuting the attention weights changes the output {words[size.verdict]}: for half of the texts by "
+            f"Permuting the attention weights changes the output {words[size.verdict]}: for half of the texts, by "
             f"{size.evidence[0].value:.3f} or less, on a scale from 0 to 1. {trend[concentration.verdict]}{sink}"
         )
 
@@ -189,8 +189,8 @@ def _concentration_finding(summary: pd.DataFrame) -> Finding:
     """Whether the change grows from the lowest to the highest bin with enough texts, in every class."""
     rows = {each.subset: each for each in select_statistics(summary, "median_change")}
     evidence: list[Statistic] = []
-    for predicted in (subset for subset in rows if subset and "," not in subset):
-        bins = [rows[f"{predicted}, attention {label}"] for label in ATTENTION_BIN_LABELS]
+    for subset in rows:
+        bins = [rows[name] for label in ATTENTION_BIN_LABELS if (name := bin_subset(subset, label)) in rows]
         filled = [each for each in bins if each.n >= MIN_TEXTS]
         evidence += [filled[0], filled[-1]] if len(filled) > 1 else []
     if not evidence:
@@ -246,7 +246,7 @@ def _layer_head_slice(attention: Tensor, layer: int | None, head: int | None) ->
     layers, heads = attention.shape[1:3]
     for name, wanted, count in (("layer", layer, layers), ("head", head, heads)):
         if wanted is not None and not 0 <= wanted < count:
-            raise UserError(f"{name} {wanted} does not exist: this model has {count}, counted from 0")
+            raise UserError(f"{name} {wanted} does not exist; this model has {count}, counted from 0")
     layer_slice, head_slice = (slice(None) if each is None else slice(each, each + 1) for each in (layer, head))
     return slice(None), layer_slice, head_slice
 
@@ -257,14 +257,14 @@ def _logits_by_forward_pass(
     """Logits `[batch permutation output]`; other layers and heads than the chosen ones keep their attention."""
     attention, support = trace.attention, attention_support(model, batch, trace.attention, trace.scores)
     at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
-    found = []
+    chunks = []
     for first in range(0, len(permutations), at_once):
         draws = permutations[first : first + at_once]
-        given = attention.unsqueeze(1).repeat(1, len(draws), *([1] * (attention.dim() - 1)))
-        given[:, :, *chosen[1:]] = shuffle_attention(attention, support, seeds, draws, chosen)
-        logits = model(batch.repeat(len(draws)), attention=given.flatten(0, 1)).logits
-        found.append(logits.reshape(len(batch), len(draws), -1))
-    return torch.cat(found, dim=1)
+        imposed = attention.unsqueeze(1).repeat(1, len(draws), *([1] * (attention.dim() - 1)))
+        imposed[:, :, *chosen[1:]] = shuffle_attention(attention, support, seeds, draws, chosen)
+        logits = model(batch.repeat(len(draws)), attention=imposed.flatten(0, 1)).logits
+        chunks.append(logits.reshape(len(batch), len(draws), -1))
+    return torch.cat(chunks, dim=1)
 
 
 def shuffle_attention(
@@ -285,9 +285,9 @@ def shuffle_attention(
     layers, heads, queries, units = attention.shape[1:]
     layer, head, query = (torch.arange(count, device=attention.device) for count in (layers, heads, queries))
     number = (layer[:, None, None] << 32) + (head[:, None] << 16) + query
-    own = (seeds.to(attention.device)[:, None, None, None] + number)[chosen]
+    row_seeds = (seeds.to(attention.device)[:, None, None, None] + number)[chosen]
     weights, reach = attention[chosen], support.expand_as(attention)[chosen].flatten(0, -2)
-    drawn = random_permutations(own.flatten(), len(draws), reach, draws.start)
+    drawn = random_permutations(row_seeds.flatten(), len(draws), reach, draws.start)
     places = torch.argsort((~reach).to(torch.int8), dim=-1, stable=True).unsqueeze(1).expand_as(drawn)
     moved = weights.flatten(0, -2).unsqueeze(1).expand(drawn.shape).gather(-1, drawn)
     shuffled = torch.empty_like(moved).scatter_(-1, places, moved)

@@ -17,50 +17,66 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Generator
+from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from heedful.attributions.controls import Random
+from heedful.attributions.head_mix import masked_softmax
+from heedful.attributions.method import method_name
 from heedful.figures import Axis, Figure, Histogram, Series
+from heedful.formatting import two_decimals
 from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
+    PickedWords,
     RankBy,
+    has_partial_rationale,
     iou_f1,
     plausibility_metrics,
     ranking_key,
 )
 from heedful.models.attentive import Attentive
-from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
-from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import (
-    RATIONALE_STATUS,
-    AttributionTable,
-    HeadPlausibility,
-    Rationales,
-    TrueClass,
-)
-from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import (
+from heedful.results import (
     NO_INTERVAL,
     Finding,
     Statistic,
-    Trial,
     Verdict,
     excess_metric,
     find_statistic,
     get_statistic,
     group_by_verdict,
-    interval_bars,
     interval_finding,
     select_statistics,
     value_of,
 )
-from heedful.trials.agreement import align_scores, flatten, format_number
-from heedful.types import Method, Pooling, Split, UserError, check_choice, check_methods, method_name, pool_by_word
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable, TrueClass, sample_rows
+from heedful.training.model_recipe import ModelRecipe
+from heedful.training.trainer import device_batches
+from heedful.trials.agreement import align_tables, flatten
+from heedful.trials.trial import Trial, interval_bars
+from heedful.types import (
+    Batch,
+    Example,
+    Method,
+    Pooling,
+    Split,
+    UserError,
+    check_choice,
+    check_methods,
+    pool_by_word,
+    read_heads,
+)
 
+RATIONALE_STATUS = ("judged", "no rationale", "all rationale", "cut off")
+"""Whether an example, or one part of it, can be judged: not where no word, or every word, is marked, and not where the
+marked words were truncated."""
+
+_SCORES_PER_CHUNK = 2**22
 ORACLE, HELD_OUT = "oracle", "chosen on other texts"
 _KIND_METRICS = {"control": "control", ORACLE: "oracle", HELD_OUT: "held_out"}
-"""Rows of a table that are no methods to choose from, and their metrics in summaries."""
+"""Rows of a table that are not candidate methods, and their metrics in summaries."""
 RANK_CLAUSES: Mapping[str, str] = {
     "score": "is scored above another",
     "size": "has a larger magnitude than another",
@@ -88,7 +104,7 @@ class Plausibility(Trial):
         learned_explainers: named recipes with a table like that of `AttributionTable`.
         parts: names of the parts that are judged separately, for instance ("source", "target"); none judges a text as
             a whole, without the parts in which no word is ever marked.
-        pooling: how the score of a word follows from its tokens. The sum, as in the paper, and the maximum favour words
+        pooling: how the score of a word follows from its tokens. The sum, as in the paper, and the maximum favor words
             of many tokens: where people marked such words, even random scores reach an AUC of .6 to .7.
         rank: rank words by score, by magnitude ("size"), or those first that count most "against" the prediction.
             Where people marked errors and the model predicts quality, a correct signed score is negative.
@@ -99,16 +115,17 @@ class Plausibility(Trial):
     revision: ClassVar[int] = 3
     name: ClassVar[str] = "plausibility"
     paper: ClassVar[str] = "scaffold"
-    title: ClassVar[str] = "Does an explanation name the words that people would name?"
+    title: ClassVar[str] = "Does an explanation highlight the words that people would highlight?"
     claim: ClassVar[str] = (
-        "If an explanation is plausible, it gives the words that people marked as evidence higher scores than the "
-        "other words of the text."
+        "If an explanation is plausible, it gives higher scores to the words that people marked as evidence than to "
+        "the other words of the text."
     )
     source: ClassVar[str] = "Fernandes et al. 2022, section 4.2 and 4.4, tables 2 and 6; DeYoung et al. 2020 (ERASER)"
     limits: ClassVar[str] = (
         "Plausible is not faithful: people marked what convinces people, and a model may use other words. An "
-        "explanation that shows these has a low score here, one that flatters our expectations a high one. Oracles, "
-        "where there are any, were chosen with the marks of the same texts, which are not available in practice."
+        "explanation that shows these has a low score here, and one that meets our expectations a high score. "
+        "Oracles, if there are any, were chosen with the marks of the same texts, which are not available in "
+        "practice."
     )
 
     subject: ModelRecipe
@@ -125,20 +142,20 @@ class Plausibility(Trial):
     def __post_init__(self) -> None:
         check_choice("target", self.target, ExplainedClass)
         if self.target == "label" and self.learned_explainers:
-            raise UserError("learned explainers explain the predicted class: leave them out, or leave target out")
+            raise UserError("learned explainers explain the predicted class; omit either them or target")
         check_choice("pooling", self.pooling, Pooling)
         check_choice("rank", self.rank, RankBy)
         check_methods(self.methods)
         names = [*(method_name(method) for method in self.methods), *(name for name, _ in self.learned_explainers)]
         if not names:
-            raise UserError("give plausibility at least one method")
+            raise UserError("plausibility needs at least one method")
         if len(set(names)) < len(names) or len(set(self.parts)) < len(self.parts):
-            raise UserError("a method or part is given twice to plausibility: give each a name of its own")
+            raise UserError("plausibility got the same method or part twice; give each a different name")
         control = method_name(Random())
         if any(isinstance(each, Random) and each != Random() for each in self.methods):
-            raise UserError("random scores are always added: leave Random(...) out")
+            raise UserError("random scores are always added; omit Random(...)")
         if control in (name for name, _ in self.learned_explainers):
-            raise UserError(f"{control!r} is the name of the random scores, which are always added: choose another")
+            raise UserError(f"{control!r} is the name of the random scores, which are always added; choose another")
 
     @property
     def score_recipes(self) -> dict[str, Recipe]:
@@ -146,11 +163,11 @@ class Plausibility(Trial):
         named = {method_name(each): each for each in self.methods if not isinstance(each, Random)}
         if self.target == "label":
             named = {name: TrueClass(each) for name, each in named.items()}
-        *given, control = (
+        *tables, control = (
             (name, AttributionTable(self.subject, each, self.split, self.limit))
             for name, each in {**named, method_name(Random()): Random()}.items()
         )
-        return dict((*given, *self.learned_explainers, control))
+        return dict((*tables, *self.learned_explainers, control))
 
     @property
     def head_scores(self) -> HeadPlausibility | None:
@@ -184,8 +201,8 @@ class Plausibility(Trial):
             table["right"] = table["uid"].map(texts["predicted"] == texts["label"])
         if self.head_scores is not None:
             texts = table[table["place"] == 0].drop(columns=[*PLAUSIBILITY_MEASURES, "rationale"])
-            found = best_head_rows(workspace.get(self.head_scores), texts)
-            added = [rows.assign(place=len(tables) + place) for place, rows in enumerate(found)]
+            best_heads = best_head_rows(workspace.get(self.head_scores), texts)
+            added = [rows.assign(place=len(tables) + place) for place, rows in enumerate(best_heads)]
             table = pd.concat([table, *added], ignore_index=True)
         if self.rank != "score":
             table["rank"] = self.rank
@@ -213,11 +230,11 @@ class Plausibility(Trial):
         for _, first in ordered.drop_duplicates("place").iterrows():
             if first["kind"] in _KIND_METRICS:
                 yield Statistic(_KIND_METRICS[first["kind"]], str(first["method"]), value=1.0)
-        for name, part in ordered.groupby("part"):
-            counts = part.loc[part["place"] == part["place"].min(), "status"].value_counts()
+        for name, part_rows in ordered.groupby("part"):
+            counts = part_rows.loc[part_rows["place"] == part_rows["place"].min(), "status"].value_counts()
             for status in RATIONALE_STATUS:
                 yield Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
-            judged = part[part["status"] == "judged"]
+            judged = part_rows[part_rows["status"] == "judged"]
             yield from _part_statistics(judged, str(name), {each: each for each in PLAUSIBILITY_MEASURES})
             for _, rows in judged.groupby("place"):
                 spans = iou_f1(float(rows["iou_precision"].mean()), float(rows["iou_recall"].mean()))
@@ -237,14 +254,14 @@ class Plausibility(Trial):
             within = f"{f', {part}' if part else ''} ({pooling})"
             labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
             for title, measures in _FIGURE_MEASURES.items():
-                found = {
+                bars = {
                     measure.replace("_", " "): [get_statistic(summary, measure, method, part) for method in labels]
                     for measure in measures
                 }
                 axis = Axis("mean over texts, with 95 % interval", (0.0, 1.0))
-                figures.append(interval_bars(f"{title}{within}", axis, tuple(labels.values()), found))
-            own = [each for _, each in rows.groupby("place") if each["kind"].iloc[0] in ("method", "control")]
-            series = tuple(Series(_method_label(each), tuple(each["auc"].dropna().astype(float))) for each in own)
+                figures.append(interval_bars(f"{title}{within}", axis, tuple(labels.values()), bars))
+            groups = [each for _, each in rows.groupby("place") if each["kind"].iloc[0] in ("method", "control")]
+            series = tuple(Series(_method_label(each), tuple(each["auc"].dropna().astype(float))) for each in groups)
             axis = Axis(PLAUSIBILITY_MEASURES["auc"], (0.0, 1.0))
             figures.append(Histogram(f"The same text by text{within}", axis, series))
         return tuple(figures)
@@ -286,8 +303,8 @@ def compare_with_rationales(
     first = next(iter(tables.values()))
     # Special tokens belong to no word.
     kept = flatten(first["scored"]) != 0
-    aligned, words = align_scores(tables, kept), flatten(first["words"]).astype(np.int64)[kept]
-    found: list[pd.DataFrame] = []
+    aligned, words = align_tables(tables, kept), flatten(first["words"]).astype(np.int64)[kept]
+    method_rows: list[pd.DataFrame] = []
     for rows in aligned.chunks():
         uids, word = [aligned.uids[row] for row in rows], aligned.pad(words, rows, fill=-1)
         marked = rationales.select(uids, word)
@@ -304,11 +321,13 @@ def compare_with_rationales(
         pooled, _ = pool_by_word(aligned.pad(aligned.scores, rows), word, pooling, marked.mask.shape[-1])
         keys = ranking_key(pooled, rank).unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
         metrics = plausibility_metrics(keys, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2))
-        for place, name in enumerate(tables):
-            columns = {measure: metrics[measure][:, :, place].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
-            own = texts.assign(method=name, place=place, **columns)
-            found.append(own if place else own.assign(rationale=[each.nonzero().flatten().tolist() for each in marks]))
-    return pd.concat(found).sort_values("place", kind="stable", ignore_index=True)
+        for number, name in enumerate(tables):
+            columns = {measure: metrics[measure][:, :, number].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
+            measured = texts.assign(method=name, place=number, **columns)
+            method_rows.append(
+                measured if number else measured.assign(rationale=[each.nonzero().flatten().tolist() for each in marks])
+            )
+    return pd.concat(method_rows).sort_values("place", kind="stable", ignore_index=True)
 
 
 def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -354,23 +373,27 @@ def _best_map(numbers: NDArray[np.float64], selection: NDArray[np.bool_]) -> NDA
 
 def _part_statistics(rows: pd.DataFrame, part: str, metrics: Mapping[str, str]) -> Iterator[Statistic]:
     """Means and excesses over random scores of every method on these texts: the columns under their metrics."""
-    methods = [each for _, each in rows.groupby("place")]
+    methods = [method_rows for _, method_rows in rows.groupby("place")]
     if not methods:
         return
-    values = torch.stack([torch.tensor(each[list(metrics)].to_numpy(float)) for each in methods], 1)
-    control = next(place for place, each in enumerate(methods) if each["kind"].iloc[0] == "control")
+    values = torch.stack([torch.tensor(method_rows[list(metrics)].to_numpy(float)) for method_rows in methods], 1)
+    control = next(
+        method_number for method_number, method_rows in enumerate(methods) if method_rows["kind"].iloc[0] == "control"
+    )
     means = values.mean(0)
     generator = Generator().manual_seed(derive_seed("plausibility", part, len(values)))
     both = torch.stack((values, values - values[:, control : control + 1]), 1)
-    bounds = (each.view(both.shape[1:]) for each in studentised_bounds(both.flatten(1), generator=generator))
+    bounds = (
+        method_rows.view(both.shape[1:]) for method_rows in studentised_bounds(both.flatten(1), generator=generator)
+    )
     intervals = list(zip(*bounds, strict=True))
-    for place, each in enumerate(methods):
-        method = str(each["method"].iloc[0])
+    for method_number, method_rows in enumerate(methods):
+        method = str(method_rows["method"].iloc[0])
         for column, measure in enumerate(metrics.values()):
             numbers = (means, means - means[control])
             for metric, number, interval in zip((measure, excess_metric(measure)), numbers, intervals, strict=True):
-                low, high = (float(bound[place, column]) for bound in interval)
-                yield Statistic(metric, method, part, float(number[place, column]), low, high, len(values))
+                low, high = (float(bound[method_number, column]) for bound in interval)
+                yield Statistic(metric, method, part, float(number[method_number, column]), low, high, len(values))
 
 
 def _method_label(rows: pd.DataFrame) -> str:
@@ -389,12 +412,12 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     ]
     areas = [each for each in select_statistics(summary, "auc") if each.subset == part]
     if not areas:
-        return f"{words[0]} So nothing can be said."
+        return f"{words[0]} So there is no result."
     areas.sort(key=lambda each: math.inf if math.isnan(each.value) else -each.value)
     chance = next((each.value for each in areas if each.method == method_name(Random())), math.nan)
     rank = next((rank for rank in RANK_CLAUSES if find_statistic(summary, f"ranked_by_{rank}")), "score")
     labels = {
-        "": f"Chance that a marked word {RANK_CLAUSES[rank]} ({format_number(chance)} for random scores)",
+        "": f"Probability that a marked word {RANK_CLAUSES[rank]} ({two_decimals(chance)} for random scores)",
         "held_out": "Chosen with the marks of other texts",
         "oracle": "Chosen with the marks of the same texts (oracles)",
     }
@@ -402,7 +425,7 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     oracles = {method for method, metric in chosen.items() if metric}
     for metric, label in labels.items():
         listed = [
-            f"{each.method} {format_number(each.value)}" for each in areas if chosen.get(each.method, "") == metric
+            f"{each.method} {two_decimals(each.value)}" for each in areas if chosen.get(each.method, "") == metric
         ]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
     explains_label = find_statistic(summary, "explains_label") is not None
@@ -410,7 +433,7 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
         words.append("Scores explain the true class, for which people marked the evidence.")
     for metric, label in {RIGHT_AREA: "right", WRONG_AREA: "wrong"}.items():
         rows = [each for each in select_statistics(summary, metric) if each.subset == part]
-        listed = [f"{each.method} {format_number(each.value)}" for each in rows if each.method not in oracles]
+        listed = [f"{each.method} {two_decimals(each.value)}" for each in rows if each.method not in oracles]
         other = ", as another class than that of the marks" if label == "wrong" else ""
         count = rows[0].n if rows else 0
         texts = "On the one text that is" if count == 1 else f"On the {count:.0f} texts that are"
@@ -418,9 +441,9 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
         words += [f"{texts}{'' if explains_label else other}: {', '.join(listed)}."] if listed else []
     area = _judged_area(summary)
     compared = next((each.n for each in select_statistics(summary, area) if each.subset == part), 0)
-    those = " that are predicted right" if area == RIGHT_AREA else ""
+    those = " that are predicted correctly" if area == RIGHT_AREA else ""
     if compared < MIN_EXAMPLES:
-        fewer = f"With fewer than {MIN_EXAMPLES} texts{those} there is no verdict: judge more texts."
+        fewer = f"With fewer than {MIN_EXAMPLES} texts{those}, there is no verdict; use more texts."
         return " ".join([*words, fewer])
     caveat = (
         " (correct for signed scores where people marked evidence against the prediction)" if rank == "score" else ""
@@ -431,3 +454,125 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     words.append(f"More plausible than random scores{on}: {', '.join(better) or 'none'}.")
     words += [f"Less plausible than random scores{on}: {', '.join(worse)}{caveat}."] if worse else []
     return " ".join(words)
+
+
+@dataclass(frozen=True)
+class RationaleBatch:
+    """Rationales of a batch of examples, by part.
+
+    Args:
+        rationale: True on marked words, `[batch part word]`.
+        mask: True on the words of the part that the model sees, `[batch part word]`.
+        status: indices of `RATIONALE_STATUS`, `[batch part]`.
+    """
+
+    rationale: Tensor
+    mask: Tensor
+    status: Tensor
+
+
+class Rationales:
+    """The rationales of all examples of a split.
+
+    Args:
+        parts: names of the parts that are judged separately; none judges an example as a whole, without the parts that
+            have no mark in any example (a question is not evidence).
+    """
+
+    def __init__(self, examples: Sequence[Example], parts: Sequence[str], corpus: str) -> None:
+        counts = [[len(part.split()) if isinstance(part, str) else 0 for part in example.parts] for example in examples]
+        most = max(map(len, counts), default=0)
+        if parts and len(parts) != most:
+            raise UserError(f"{corpus}: examples have {most} parts, but {len(parts)} names are given")
+        if not any(any(example.rationale or ()) for example in examples):
+            raise UserError(f"{corpus}: no word of these examples is marked; choose a corpus with rationales")
+        self.parts = tuple(parts) or ("",)
+        part_of = [torch.arange(len(count)).repeat_interleave(torch.tensor(count)) for count in counts]
+        self._marks = {
+            example.uid: torch.tensor(example.rationale or [False] * len(part), dtype=torch.bool)
+            for example, part in zip(examples, part_of, strict=True)
+        }
+        if not parts:
+            marked = torch.cat([part[mark] for part, mark in zip(part_of, self._marks.values(), strict=True)])
+            has_marks = marked.bincount(minlength=most) > 0
+            part_of = [torch.where(has_marks[part], 0, -1) for part in part_of]
+        self._part_of = dict(zip(self._marks, part_of, strict=True))
+
+    def select(self, uids: Sequence[str], words: Tensor) -> RationaleBatch:
+        """The rationales of these examples, whose units belong to `words` `[batch unit]`."""
+        part = pad_sequence([self._part_of[uid] for uid in uids], batch_first=True, padding_value=-1)
+        marks = pad_sequence([self._marks[uid] for uid in uids], batch_first=True)
+        in_part = part.unsqueeze(1) == torch.arange(len(self.parts)).unsqueeze(1)
+        seen = torch.zeros(len(part), part.shape[1] + 1, dtype=torch.bool)
+        seen.scatter_(1, torch.where(words >= 0, words, part.shape[1]).cpu(), True)
+        rationale = in_part & marks.unsqueeze(1)
+        mask = in_part & seen[:, :-1].unsqueeze(1)
+        status = torch.full(mask.shape[:2], RATIONALE_STATUS.index("all rationale"), dtype=torch.int64)
+        status[has_partial_rationale(rationale, mask)] = RATIONALE_STATUS.index("judged")
+        status[~(rationale & mask).any(-1)] = RATIONALE_STATUS.index("cut off")
+        status[~rationale.any(-1)] = RATIONALE_STATUS.index("no rationale")
+        return RationaleBatch(rationale, mask, status)
+
+
+@dataclass(frozen=True)
+class HeadPlausibility(Recipe):
+    """Every measure of plausibility for every layer and head, one row per example.
+
+    A map is the softmax over words of a head's mean score (of the mean of a layer's heads): the explanation of
+    Fernandes et al. with all weight on one head or one layer. The maps themselves are not stored.
+
+    Args:
+        parts: names of the parts that are judged separately; none judges an example as a whole.
+        pooling: how a word's score comes from its units.
+        top: words that are picked for F1 and IOU.
+        rank: what words are ranked by; maps are never negative, so that size and score are the same.
+    """
+
+    revision: ClassVar[int] = 2
+    kind: ClassVar[str] = "head plausibility"
+
+    subject: ModelRecipe
+    split: Split = "test"
+    limit: int | None = None
+    parts: tuple[str, ...] = ()
+    pooling: Pooling = "mean"
+    top: PickedWords = "rationale"
+    rank: RankBy = "score"
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """The tensor `plausibility` `[example part map measure]`, all layers before all heads, and the uids.
+
+        A model that does not show its attention has no layers.
+        """
+        loaded = self.subject.restore(workspace)
+        if loaded.model.attention_refusal is not None:
+            return Artefact(notes={"about": dict(self.subject.about), "layers": 0, "heads": 0})
+        rationales = Rationales(loaded.examples(self.split), self.parts, self.subject.corpus.name)
+        batch = sample_rows(loaded.batch(self.split), self.limit)
+        measures: list[Tensor] = []
+        uids: list[str] = []
+        shape = (0, 0)
+        for _, texts in device_batches(batch, workspace, f"heads {self.subject.corpus.name}"):
+            with torch.no_grad():
+                scores = read_heads(loaded.model, texts).scores.double()
+            shape = scores.shape[1], scores.shape[2]
+            mixes = torch.cat((scores.mean(2), scores.flatten(1, 2)), 1)
+            maps = masked_softmax(mixes, texts.content_mask.unsqueeze(1)).cpu()
+            measures.append(self._measure_maps(maps, texts.to("cpu"), rationales))
+            uids += texts.uids
+        notes: dict[str, Json] = {"about": dict(self.subject.about), "layers": shape[0], "heads": shape[1]}
+        return Artefact({"plausibility": torch.cat(measures)}, pd.DataFrame({"uid": uids}), notes)
+
+    def _measure_maps(self, maps: Tensor, batch: Batch, rationales: Rationales) -> Tensor:
+        """`[batch part map measure]` of maps `[batch map unit]`, some rows at a time where there are many heads."""
+        selected = rationales.select(batch.uids, batch.words)
+        scores, _ = pool_by_word(maps, batch.words, self.pooling, selected.mask.shape[-1])
+        size = max(1, _SCORES_PER_CHUNK // max(1, scores[0].numel() * len(rationales.parts)))
+        measures = []
+        for start in range(0, len(batch), size):
+            rows = slice(start, start + size)
+            rationale, mask = selected.rationale[rows].unsqueeze(2), selected.mask[rows].unsqueeze(2)
+            expanded = scores[rows].unsqueeze(1).expand(-1, len(rationales.parts), -1, -1)
+            values = plausibility_metrics(ranking_key(expanded, self.rank), rationale, mask, self.top)
+            measures.append(torch.stack([values[name] for name in PLAUSIBILITY_MEASURES], -1).float())
+        return torch.cat(measures)

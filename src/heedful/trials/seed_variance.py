@@ -18,23 +18,13 @@ from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Figure, Scatter, Series
 from heedful.measures.divergence import MATCHING_BATCH_SIZE, attention_distance, attention_jsd_bound, total_variation
 from heedful.models.attentive import Attentive
+from heedful.results import Finding, Statistic, Verdict, get_statistic, value_of
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.predictions import Predictions, Predictor, attention_support, load_predictor
 from heedful.training.trained_model import TrainedModel, check_trained_here
-from heedful.trials._trial import (
-    LARGE_SHARE,
-    SMALL_SHARE,
-    Finding,
-    Statistic,
-    Trial,
-    Verdict,
-    attention_violins,
-    get_statistic,
-    split_by_class_and_attention,
-    value_of,
-)
 from heedful.trials.imposed_attention import check_seeds
+from heedful.trials.trial import LARGE_SHARE, SMALL_SHARE, Trial, attention_violins, split_by_class_and_attention
 from heedful.types import Batch, Model, UserError
 
 
@@ -60,8 +50,8 @@ class SeedVariance(Trial):
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 3.3, figure 3"
     limits: ClassVar[str] = (
-        "Stable attention is not necessarily a faithful explanation: every training may have the same bias. Unstable "
-        "attention may still explain each of the models."
+        "Stable attention is not necessarily a faithful explanation, because every training run may have the same "
+        "bias. Unstable attention may still explain each of the models."
     )
 
     subject: TrainedModel
@@ -72,7 +62,7 @@ class SeedVariance(Trial):
         check_trained_here(self.subject)
         check_seeds(self.seeds)
         if self.subject.seed in self.seeds:
-            raise UserError(f"seed {self.subject.seed} is the base's own: compare it with other seeds")
+            raise UserError(f"seed {self.subject.seed} is that of the base model; compare it with other seeds")
 
     @property
     def other_seed_models(self) -> tuple[TrainedModel, ...]:
@@ -93,8 +83,8 @@ class SeedVariance(Trial):
     def _rows(self, predictors: list[Predictor], model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch: `jsd` is the median over seeds, `bound` the largest one possible."""
         base, *others = predictors
-        own = base(batch)
-        attention, probabilities = own.attention.double(), own.probabilities.double()
+        base_trace = base(batch)
+        attention, probabilities = base_trace.attention.double(), base_trace.probabilities.double()
         jsd, tvd = [], []
         for predictor in others:
             other = predictor(batch)
@@ -134,9 +124,9 @@ class SeedVariance(Trial):
         for seed in jsd:
             yield Statistic("jsd", f"seed {seed}", value=jsd[seed], n=len(table))
             yield Statistic("tvd", f"seed {seed}", value=tvd[seed], n=len(table))
-        for subset, part in split_by_class_and_attention(table):
-            yield Statistic("jsd", subset=subset, value=float(part["jsd"].mean()), n=len(part))
-            yield Statistic("median_jsd", subset=subset, value=float(part["jsd"].median()), n=len(part))
+        for subset, rows in split_by_class_and_attention(table):
+            yield Statistic("jsd", subset=subset, value=float(rows["jsd"].mean()), n=len(rows))
+            yield Statistic("median_jsd", subset=subset, value=float(rows["jsd"].median()), n=len(rows))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -150,7 +140,7 @@ class SeedVariance(Trial):
         points = ((Series("other seeds", jsd), Series("other seeds", tvd)),)
         return (
             violin,
-            Scatter("Each seed against the base", attention, Axis("mean change of the output (TVD)"), points),
+            Scatter("Each seed against the base", attention, Axis("mean change in the output (TVD)"), points),
         )
 
     @classmethod
@@ -175,7 +165,7 @@ class SeedVariance(Trial):
         return (
             f"Attention changes {words[finding.verdict]} when the same model is trained again: by {jsd:.3f} on "
             f"average, {share:.0%} of the largest possible divergence{output}. This is the noise floor: attention "
-            f"that diverges by less than {jsd:.3f} is no more different than chance makes it."
+            f"that diverges by less than {jsd:.3f} differs no more than chance."
         )
 
 

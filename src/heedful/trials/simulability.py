@@ -19,21 +19,13 @@ from torch import Generator, Tensor
 
 from heedful.figures import Axis, Bars, Figure, Lines, Series
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_means, resample_counts
+from heedful.measures.intervals import seed_interval
+from heedful.results import Finding, Statistic, Verdict, get_statistic, interval_finding, select_statistics, value_of
 from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.student import StudentRecipe
-from heedful.trials._trial import (
-    Finding,
-    Statistic,
-    Trial,
-    Verdict,
-    get_statistic,
-    interval_bars,
-    interval_finding,
-    select_statistics,
-    value_of,
-)
+from heedful.trials.trial import Trial, interval_bars
 from heedful.types import UserError
 
 SimulabilityMetric = Literal["accuracy", "pearson"]
@@ -60,16 +52,16 @@ class Simulability(Trial):
 
     name: ClassVar[str] = "simulability"
     paper: ClassVar[str] = "scaffold"
-    title: ClassVar[str] = "Do explanations help a student to predict as its teacher does?"
+    title: ClassVar[str] = "Do explanations help a student predict what its teacher predicts?"
     claim: ClassVar[str] = (
-        "If explanations show how a model decides, students that see them should learn to predict as the model does "
-        "from fewer examples than students that see its predictions alone."
+        "If explanations show how a model decides, students that see them should need fewer examples to learn its "
+        "predictions than students that see only the predictions."
     )
     source: ClassVar[str] = "Fernandes et al. 2022, sections 2 and 4, tables 1, 3, 5 and 7"
     limits: ClassVar[str] = (
-        "An explanation that helps a student need not be true: it may reveal the prediction, or improve the student on "
-        "any such text. One that does not help may be true, if this kind of student cannot use it. The students are "
-        "networks, not people."
+        "An explanation that helps a student need not be true: it may reveal the prediction, or improve the student "
+        "on any such text. An explanation that does not help may still be true if this kind of student cannot use "
+        "it. The students are networks, not people."
     )
 
     subject: ModelRecipe
@@ -80,16 +72,16 @@ class Simulability(Trial):
     def __post_init__(self) -> None:
         names = [name for name, _ in self.arms]
         if NO_EXPLANATION not in names or len(names) < 2 or len(set(names)) < len(names):
-            raise UserError(f"give at least two arms, each with a name of its own, one of them {NO_EXPLANATION!r}")
+            raise UserError(f"pass at least two arms with different names, one of them {NO_EXPLANATION!r}")
         if any(student.teacher != self.subject for _, students in self.arms for student in students):
-            raise UserError("a student has another teacher: all students need the trial's subject as teacher")
+            raise UserError("a student has a different teacher; all students need the trial's subject as teacher")
         if self.margin < 0:
-            raise UserError(f"margin is {self.margin}: the smallest gain that matters cannot be negative")
+            raise UserError(f"margin is {self.margin}; the smallest gain that matters cannot be negative")
         classes = {name: sorted((each.data.train_size, each.seed) for each in students) for name, students in self.arms}
         if not classes[NO_EXPLANATION] or any(each != classes[NO_EXPLANATION] for each in classes.values()):
-            raise UserError("every arm needs the same seeds and the same sizes: arms are compared in pairs")
+            raise UserError("every arm needs the same seeds and sizes, because arms are compared in pairs")
         if len(set(classes[NO_EXPLANATION])) < len(classes[NO_EXPLANATION]):
-            raise UserError("an arm has a duplicate seed: give each seed once")
+            raise UserError("an arm has a duplicate seed; pass each seed once")
 
     def describe(self) -> Mapping[str, Json]:
         """The facts of every trial, and by arm those of its students: explanation, normalizer, examples."""
@@ -102,29 +94,33 @@ class Simulability(Trial):
         """A row per student with the predictions of teacher and student on all test examples, in the order of uids."""
         rows: list[dict[str, object]] = []
         uids: set[tuple[str, ...]] = set()
-        for place, (arm, students) in enumerate(self.arms):
+        for number, (arm, students) in enumerate(self.arms):
             for student in students:
                 artefact = workspace.get(student)
                 answers = artefact.table.sort_values("uid")
                 uids.add(tuple(answers["uid"]))
-                teacher, own = (answers[name].astype(float).tolist() for name in ("teacher", "student"))
+                teacher, student_answers = (answers[name].astype(float).tolist() for name in ("teacher", "student"))
                 metric: SimulabilityMetric = "pearson" if artefact.notes["measure"] == "pearson" else "accuracy"
                 rows.append(
                     {
                         "arm": arm,
-                        "place": place,
+                        "place": number,
                         "size": student.data.train_size,
                         "seed": student.seed,
                         "control": arm in self.controls,
                         "margin": self.margin,
                         "measure": metric,
                         "teacher": teacher,
-                        "student": own,
-                        "simulability": simulability(torch.tensor(teacher), torch.tensor([own]), metric).item(),
+                        "student": student_answers,
+                        "simulability": simulability(
+                            torch.tensor(teacher), torch.tensor([student_answers]), metric
+                        ).item(),
                     }
                 )
         if len(uids) > 1:
-            raise UserError("students were tested on different examples: give all the same data, apart from its size")
+            raise UserError(
+                "students were tested on different examples; use the same data for all, except for its size"
+            )
         return self.artefact(pd.DataFrame(rows), len(next(iter(uids))))
 
     @classmethod
@@ -144,9 +140,9 @@ class Simulability(Trial):
         ordered = table.sort_values(["size", "place", "seed"])
         for arm in ordered[ordered["control"]].sort_values("place")["arm"].unique():
             yield Statistic("control", str(arm), value=1.0)
-        for size, part in ordered.groupby("size"):
+        for size, rows in ordered.groupby("size"):
             yield Statistic("size", subset=size_label(int(str(size))), value=float(str(size)))
-            arms = {str(arm): each for arm, each in part.groupby("arm", sort=False)}
+            arms = {str(arm): each for arm, each in rows.groupby("arm", sort=False)}
             yield from _arm_statistics(arms, size_label(int(str(size))))
 
     @staticmethod
@@ -156,7 +152,7 @@ class Simulability(Trial):
         sizes = sorted(int(size) for size in table["size"].unique())
         arms = [str(arm) for arm in table.sort_values("place")["arm"].unique()]
         pearson = value_of(summary, "pearson")
-        axis = "correlation with the teacher" if pearson else "share of predictions that are the teacher's"
+        axis = "correlation with the teacher" if pearson else "agreement with the teacher's predictions"
         gained = [arm for arm in arms if arm != NO_EXPLANATION]
         label = "gain within seeds, with 95 % interval"
         bars = (
@@ -200,10 +196,10 @@ class Simulability(Trial):
                 interval = _format_gain(gain, pearson=pearson)
                 helps, harms = (value_of(summary, name, arm, size) for name in ("paper_helps", "paper_harms"))
                 verb = "helps" if helps else "harms" if harms else "makes no difference"
-                rule = "" if math.isnan(helps) else f"; by the paper's rule (quartiles apart) it {verb}"
+                rule = "" if math.isnan(helps) else f"; by the paper's rule (separate quartiles), it {verb}"
                 words.append(f"{name}: {median}, {interval}, {verbs[finding.verdict]}{rule}.")
             if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in of_size):
-                words.append("A control helps too: only gains over it are evidence.")
+                words.append("A control also helps, so only gains over it are evidence.")
         commonest = value_of(summary, "commonest")
         if not math.isnan(commonest):
             words.append(f"Always predicting the teacher's most frequent class would reach {commonest:.1%}.")
@@ -263,8 +259,8 @@ def _simulability_from_means(means: Tensor, students: int, metric: SimulabilityM
     other, other_squared, product = torch.split(means[:, 2:], students, dim=1)
     spread = (one_squared - one.square()).clamp(min=0) * (other_squared - other.square()).clamp(min=0)
     # Rounding can push a perfect correlation slightly above one; a constant has none.
-    found = ((product - one * other) / spread.sqrt()).clamp(-1.0, 1.0)
-    return found.masked_fill(spread == 0, torch.nan)
+    correlation = ((product - one * other) / spread.sqrt()).clamp(-1.0, 1.0)
+    return correlation.masked_fill(spread == 0, torch.nan)
 
 
 def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Statistic]:
@@ -280,31 +276,19 @@ def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Stat
         metric: SimulabilityMetric = "pearson" if plain_rows["measure"].iloc[0] == "pearson" else "accuracy"
         generator = Generator().manual_seed(derive_seed("simulability", n, len(teacher)))
         resampled = bootstrap_simulability(teacher, students, metric, generator=generator)
-    controls = [place for place, arm in enumerate(names) if bool(arms[arm]["control"].iloc[0])]
+    controls = [number for number, arm in enumerate(names) if bool(arms[arm]["control"].iloc[0])]
     references = {"difference": names.index(NO_EXPLANATION), **({"over_control": controls[0]} if controls else {})}
     plain = quantiles[NO_EXPLANATION]
-    for place, arm in enumerate(names):
-        own = quantiles[arm]
-        rules = {"paper_helps": own["q25"] > plain["q75"], "paper_harms": own["q75"] < plain["q25"]}
+    for number, arm in enumerate(names):
+        arm_quantiles = quantiles[arm]
+        rules = {"paper_helps": arm_quantiles["q25"] > plain["q75"], "paper_harms": arm_quantiles["q75"] < plain["q25"]}
         rules = {rule: float(holds) if n >= MIN_SEEDS else math.nan for rule, holds in rules.items()}
-        for name, value in {**own, **rules}.items():
+        for name, value in {**arm_quantiles, **rules}.items():
             yield Statistic(name, arm, subset, float(value), n=n)
-        yield Statistic("mean", arm, subset, means[place], *seed_interval(means[place], resampled[:, place], n), n)
+        yield Statistic("mean", arm, subset, *seed_interval(means[number], resampled[:, number], n), n)
         for name, other in references.items():
-            gain, differences = means[place] - means[other], resampled[:, place] - resampled[:, other]
-            yield Statistic(name, arm, subset, gain, *seed_interval(gain, differences, n), n)
-
-
-def seed_interval(mean: float, resampled: Tensor, seeds: int) -> tuple[float, float]:
-    """The 95 % interval of a mean over this many seeds, from the spread of its resamples `[resample]`.
-
-    A percentile interval would be far too narrow for few seeds. The bounds are those of Student's t with one degree of
-    freedom fewer than seeds, which is cautious where the examples vary more than the seeds do; NaN for NaN resamples.
-    """
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(seeds - 1, 0.975)) * math.sqrt(float(resampled.var(correction=0)))
-    return mean - half, mean + half
+            gain, differences = means[number] - means[other], resampled[:, number] - resampled[:, other]
+            yield Statistic(name, arm, subset, *seed_interval(gain, differences, n), n)
 
 
 def _format_value(value: float, *, pearson: bool) -> str:

@@ -1,0 +1,233 @@
+"""The numbers of an audit as text: tables, the terminal, LaTeX, and files for download."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING
+
+from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
+from heedful.formatting import format_number
+from heedful.report.page import SYMBOLS
+from heedful.results import Decision, Statistic, Verdict
+from heedful.store.csv_text import csv_text
+from heedful.table_view import Cell, TableView
+from heedful.terminal import print_table
+
+if TYPE_CHECKING:  # `Audit.to_html` imports this module
+    from heedful.audits.audit_result import Audit, MethodAudit
+
+DECISION_STYLES = {
+    None: ("", "untested", "quiet"),
+    Decision.SHOW: ("✓", "supported", "good"),
+    Decision.NOT_ALONE: ("◐", "partial", "partial"),
+    Decision.MISLEADING: ("!", "not_supported", "bad"),
+    Decision.HIDE: ("✗", "not_supported", "bad"),
+}
+"""Symbol, CSS class and style in the terminal; None for a control."""
+COLUMN_QUESTIONS = tuple(question for question in QUESTIONS if question.column)
+"""The questions whose number is in the table of methods."""
+DOWNLOADS = (
+    ("audit.json", "everything, as heedful reads it back"),
+    ("methods.csv", "one row per method"),
+    ("methods.tex", "the same as a LaTeX table"),
+    ("measurements.csv", "every number with its interval and its control"),
+    ("measurements.parquet", "the same as Parquet"),
+)
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def download_files(audit: Audit) -> dict[str, str | bytes]:
+    """The numbers of the audit as files, by name."""
+    methods, measurements = audit.to_frame(), audit.measurements_frame()
+    buffer = io.BytesIO()
+    measurements.to_parquet(buffer, index=False)
+    return {
+        "audit.json": audit.to_json() + "\n",
+        "methods.csv": csv_text(methods),
+        "methods.tex": latex_table(audit),
+        "measurements.csv": csv_text(measurements),
+        "measurements.parquet": buffer.getvalue(),
+    }
+
+
+def print_audit(audit: Audit) -> None:
+    """Print the answer, a row per method and the caution."""
+    rows = []
+    for method in audit.methods:
+        symbol, _, style = DECISION_STYLES[method.decision]
+        doubts = [
+            f"{SYMBOLS[answer.verdict]} {answer.question}"
+            for answer in method.answers
+            if answer.verdict in (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED) and not method.control
+        ]
+        cells = (
+            method.name,
+            f"{symbol} {decision_text(method)}".strip(),
+            share_text(method).replace(" %)", ")"),
+            f"{format_brief(method.seconds)} s" if math.isfinite(method.seconds) else "",
+            ", ".join(doubts),
+        )
+        rows.append([(cell, style) for cell in cells])
+    columns = ("method", "decision", "of the achievable", "per text", "✗ not so, ? undecided")
+    notes = [f"Caution: {audit.caution}", certainty(audit)]
+    notes += [f"Not tested: {', '.join(untested_labels(audit))}."] if audit.untested else []
+    print_table(audit.sentence, columns, rows, notes)
+
+
+def untested_labels(audit: Audit) -> dict[str, str]:
+    """What was not tested, by its heading, with the reason."""
+    return {TOPICS[name].label if name in TOPICS else name: reason for name, reason in audit.untested.items()}
+
+
+def certainty(audit: Audit) -> str:
+    """How sure the intervals are, and why looking again costs nothing."""
+    times = {1: "once", 2: "twice"}.get(audit.look, f"{audit.look} times")
+    power = str(audit.look).translate(_SUPERSCRIPTS)
+    return (
+        f"{format_number(audit.data.texts)} of {format_number(audit.data.rows)} {audit.data.noun} were audited, drawn "
+        f"at random (seed {audit.seed}) in proportion to the predicted classes; all methods saw the same ones. This "
+        f"audit has been looked at {times}. The tests of a look err with probability .05/2{power} = "
+        f"{0.05 / 2**audit.look:.3g} at most, all looks together with .05, however often the audit goes on: looking "
+        f"again costs nothing later. Intervals are at level {100 * audit.level:.4g} %."
+    )
+
+
+def methods_table(audit: Audit) -> TableView:
+    """The table that a user wants, one row per method."""
+    columns = (
+        "method", "decision", "faithful: % of the achievable", "tier",
+        *(question.column for question in COLUMN_QUESTIONS), "seconds per text", "reason",
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{method.name} (control)" if method.control else method.name,
+            "" if method.decision is None else method.decision.value,
+            share_text(method),
+            str(method.tier) if method.tier else "",
+            *(format_cell(method.answer(question.name).statistic.value) for question in COLUMN_QUESTIONS),
+            format_cell(method.seconds),
+            sentence(method.reason),
+        )
+        for method in audit.methods
+    ]
+    return TableView("One row per method", columns, tuple(rows))
+
+
+def statistic_table(audit: Audit, name: str) -> TableView:
+    """All statistics of a page."""
+    columns = ("method", "measure", "on", "value", "from", "to", "null", "p", "texts", "struck out")
+    cells: list[tuple[Cell, ...]] = []
+    for row in audit.statistics(name):
+        numbers = [format_cell(value) for value in (row.value, row.low, row.high, row.null, row.p_value)]
+        metric = ATTENTION_FINDINGS.measure(row).label if name == ATTENTION_FINDINGS.name else row.metric
+        texts = "" if math.isnan(row.n) else int(row.n)
+        cells.append((row.method, metric, row.subset, *numbers, texts, audit.struck_reason(row)))
+    return TableView("All numbers of this page", columns, tuple(cells), "p: adjusted over methods (Holm).")
+
+
+def latex_table(audit: Audit) -> str:
+    """The table of methods in LaTeX, without packages."""
+    headings = (
+        "method",
+        "faithful (% of achievable)",
+        *(each.column for each in COLUMN_QUESTIONS),
+        "s per text",
+        "decision",
+    )
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * (len(headings) - 2)}l}}",
+        r"\hline",
+        " & ".join(map(escape_latex, headings)) + r" \\",
+        r"\hline",
+    ]
+    for method in audit.methods:
+        values = [method.answer(question.name).statistic.value for question in COLUMN_QUESTIONS]
+        numbers = [format_brief(value) for value in (*values, method.seconds)]
+        cells = [method.name, share_text(method), *numbers, decision_text(method)]
+        lines.append(" & ".join(map(escape_latex, cells)) + r" \\")
+    texts = f"{audit.model.name} on {audit.data.name}, {audit.data.texts} texts, intervals at {100 * audit.level:.4g} %"
+    return "\n".join([f"% {escape_latex(texts)}", *lines, r"\hline", r"\end{tabular}", ""])
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--",
+    "\u202f": "\\,", "\u00a0": "~", "<": r"\textless{}", ">": r"\textgreater{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{letter: f"{{{letter}}}" for letter in "[]*"},  # after the end of a row these would be arguments
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    r"""The text on one line with everything escaped that LaTeX would read as a command.
+
+    >>> escape_latex("a_b & 50 %\n\\input{x}")
+    'a\\_b \\& 50 \\% \\textbackslash{}input\\{x\\}'
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def decision_text(method: MethodAudit) -> str:
+    """The decision in words."""
+    return "control" if method.decision is None else method.decision.value
+
+
+def share_text(method: MethodAudit) -> str:
+    """Faithfulness as a share of the achievable, with its interval."""
+    interval = format_share(method.achievable_low, method.achievable_high)
+    return format_share(method.achievable) + (f" ({interval})" if interval else "")
+
+
+def statistic_text(row: Statistic) -> str:
+    """Value, interval, null and number of texts."""
+    null = [f"null {format_brief(row.null)}"] if math.isfinite(row.null) else []
+    texts = [f"{row.n:.0f} texts"] if math.isfinite(row.n) else []
+    return "; ".join([format_interval(row.value, row.low, row.high), *null, *texts])
+
+
+def format_share(low: float, high: float | None = None) -> str:
+    """A share in whole percent, or the interval of one; empty where undefined.
+
+    >>> format_share(0.784), format_share(-0.01, 0.09), format_share(float("nan"))
+    ('78 %', '−1 to 9 %', '')
+    """
+    ends = [low] if high is None else [low, high]
+    if not all(map(math.isfinite, ends)):
+        return ""
+    return " to ".join(f"{round(100 * end)}".replace("-", "−") for end in ends) + " %"
+
+
+def format_brief(value: float) -> str:
+    """Two decimals, or two significant digits of a small number; a dash where undefined.
+
+    >>> [format_brief(value) for value in (0.9234, -0.5, 12.345, -0.00423, -1e-16, 0.0, float("nan"))]
+    ['0.92', '−0.50', '12.35', '−0.0042', '0.00', '0', '–']
+    """
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    is_small = 0.00005 <= abs(value) < 0.0995
+    text = f"{value:.2g}" if is_small else f"{value:.2f}"
+    return text.replace("-", "−") if float(text) else text.removeprefix("-")
+
+
+def format_interval(value: float, low: float, high: float) -> str:
+    """The value and its interval, where it has one."""
+    if not math.isfinite(low) or not math.isfinite(high):
+        return format_brief(value)
+    return f"{format_brief(value)} ({format_brief(low)} to {format_brief(high)})"
+
+
+def format_cell(value: float) -> str:
+    """The number, and an empty cell where it is undefined."""
+    return format_brief(value) if math.isfinite(value) else ""
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter and a full stop.
+
+    >>> sentence("no method beats it"), sentence("")
+    ('No method beats it.', '')
+    """
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")

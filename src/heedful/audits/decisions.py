@@ -1,0 +1,162 @@
+"""The decision on each method from its answers, the order of recommendation, and the sentences that say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from heedful.audits.audit_result import MethodAudit
+from heedful.audits.questions import QUESTIONS, Role
+from heedful.audits.verdict_rules import FAITHFUL, Rules
+from heedful.results import Decision, Finding, Verdict
+
+CHEAP_SECONDS = 0.1
+"""Below this nobody waits for an explanation."""
+UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
+"""What has a score in a text or an image."""
+_BEST_FIRST = (Decision.SHOW, Decision.NOT_ALONE, Decision.MISLEADING, Decision.HIDE)
+
+
+def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
+    """Every method with its answers and its decision, the best first, controls last."""
+    evidence, tiers = rules.evidence, rules.tiers()
+    answers = {question.name: question.answers(rules) for question in QUESTIONS}
+    audits = []
+    for name in evidence.methods:
+        findings = {question: by_method[name] for question, by_method in answers.items()}
+        share = findings[FAITHFUL].statistic
+        is_control = name in evidence.controls
+        decision, reason = (None, "a control, which must do badly") if is_control else decide(findings, tiers[name])
+        audits.append(
+            MethodAudit(
+                name=name,
+                control=is_control,
+                answers=tuple(findings.values()),
+                achievable=share.value,
+                achievable_low=share.low,
+                achievable_high=share.high,
+                tier=tiers[name],
+                seconds=evidence.seconds.get(name, math.nan),
+                decision=decision,
+                reason=reason,
+                optimized_for=evidence.optimized_for.get(name, ()),
+            )
+        )
+    return tuple(sorted(audits, key=_order))
+
+
+def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
+    """Whether an explanation may be shown, and why.
+
+    *may be shown*: passes what is required, fails nothing that is desired, and no method is clearly more faithful.
+    *looks right but is not*: plausible to people, but fails what is required. *not to be shown*: fails what is
+    required. *not alone*: everything else, with what is missing.
+
+    Args:
+        answers: by question.
+    """
+    by_role = {role: [answers[each.name] for each in QUESTIONS if each.role is role] for role in Role}
+    faults = [answer.reason for answer in by_role[Role.REQUIRED] if answer.verdict is Verdict.NOT_SUPPORTED]
+    if faults:
+        reason = "; ".join(faults)
+        if any(answer.verdict is Verdict.SUPPORTED for answer in by_role[Role.APPEARANCE]):
+            return Decision.MISLEADING, f"people find it plausible, but {reason}"
+        return Decision.HIDE, reason
+    missing = []
+    for answer in by_role[Role.REQUIRED]:
+        if answer.verdict is not Verdict.SUPPORTED:
+            more = f" (about {answer.texts_needed} texts would decide)" if answer.texts_needed else ""
+            asked = "not asked" if answer.verdict is Verdict.NOT_TESTED else "undecided"
+            missing.append(f"{answer.question}: {asked}, {answer.reason}{more}")
+    for answer in by_role[Role.DESIRED]:
+        if answer.verdict is Verdict.NOT_SUPPORTED:
+            missing.append(f"not {answer.question}: {answer.reason}")
+    if tier > 1:
+        missing.append("another explanation is clearly more faithful")
+    if missing:
+        return Decision.NOT_ALONE, "; ".join(missing)
+    return Decision.SHOW, answers[FAITHFUL].reason
+
+
+def _order(audit: MethodAudit) -> tuple[bool, int, float, float, str]:
+    """Decision first; among those that may be shown the cheapest, among equally cheap ones the most faithful first.
+
+    Above a tenth of a second costs are equal up to a factor of 3.
+    """
+    rank = len(_BEST_FIRST) if audit.decision is None else _BEST_FIRST.index(audit.decision)
+    cost = 0.0
+    if audit.decision is Decision.SHOW and audit.seconds > CHEAP_SECONDS:
+        cost = 1.0 + math.floor(math.log(audit.seconds / CHEAP_SECONDS, 3))
+    share = audit.achievable if math.isfinite(audit.achievable) else -math.inf
+    return audit.control, rank, cost, -share, audit.name
+
+
+def caution(noun: str) -> str:
+    """The sentence that must go with every heat-map."""
+    where = "parts of the image" if noun == "images" else "words"
+    return (
+        f"The colors show which {where} the prediction depends on, as far as this method can tell; they do not show "
+        "why, and they do not show that the prediction is right."
+    )
+
+
+def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "texts") -> str:
+    """The answer of an audit in one sentence."""
+    shown = [method for method in methods if method.decision is Decision.SHOW]
+    hidden = [method.name for method in methods if method.decision in (Decision.HIDE, Decision.MISLEADING)]
+    not_shown = f" Do not show {_join(hidden)}." if hidden else ""
+    if not shown:
+        candidates = [method for method in methods if method.decision is Decision.NOT_ALONE]
+        best = f" The best so far is {candidates[0].name}: {candidates[0].reason}." if candidates else ""
+        return f"On {texts} {noun} no explanation is good enough to be shown alone.{best}{not_shown}"
+    first = shown[0]
+    others = [method.name for method in shown[1:]]
+    more = f" You can also show {_join(others)}." if others else ""
+    return (
+        f"Show {first.name}: on {texts} {noun} it reaches {first.achievable:.0%} of the achievable faithfulness, and "
+        f"no method is clearly better.{more}{not_shown}"
+    )
+
+
+def caption(methods: Sequence[MethodAudit], texts: int, source: str, noun: str = "texts") -> str:
+    """The text under a heat-map of the first method that may be shown; empty if there is none."""
+    shown = next((method for method in methods if method.decision is Decision.SHOW), None)
+    if shown is None:
+        return ""
+    unit, several = UNITS[noun]
+    return (
+        f"{unit.capitalize()} scores by {shown.name} for the predicted class. On {texts} {noun} of "
+        f"{Path(source).name}, removing the {several} that it ranks highest had {shown.achievable:.0%} of the effect "
+        f"of the best explanation found; random {several} have 0 %. {caution(noun)}"
+    )
+
+
+def removal_sentence(method: str, words: Sequence[str], output: str, full: float, left: float, noun: str) -> str:
+    """What removing the words that a method ranks highest does to an output, for the example of a failure.
+
+    Args:
+        full: the output for the whole text.
+        left: the output without the words.
+    """
+    listed = ("; " if noun == "images" else ", ").join(words)
+    return (
+        f"Without {format_count(len(words), noun)} that {method} ranks highest ({listed}) the output for {output} goes "
+        f"from {full:.2f} to {left:.2f}"
+    )
+
+
+def format_count(count: int, noun: str = "texts") -> str:
+    """
+    >>> format_count(1), format_count(3, "images")
+    ('the word', 'the 3 patches')
+    """
+    return f"the {UNITS[noun][0]}" if count == 1 else f"the {count} {UNITS[noun][1]}"
+
+
+def _join(names: Sequence[str]) -> str:
+    """
+    >>> _join(["a"]), _join(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,564 @@
+"""The questions of an audit, one class each: its texts, the work it needs, how that is read, and its rule.
+
+To add a question, write its class and add an instance to `QUESTIONS`. Planning, running, the verdict matrix, its page,
+the downloads and `--require` follow from the list.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar
+
+import pandas as pd
+import torch
+
+from heedful.attributions.method import with_other_seed
+from heedful.audits.evidence import (
+    BlockAttention,
+    BlockAttributions,
+    BlockErasure,
+    BlockSearch,
+    rank_correlations,
+)
+from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
+from heedful.audits.external_attributions import ExternalAttributions
+from heedful.audits.verdict_rules import FAITHFUL, Rules, audit_intervals, defined
+from heedful.figures import Chart
+from heedful.measures.rationale_agreement import plausibility_metrics
+from heedful.results import Finding, Statistic, Verdict
+from heedful.store.recipe import Recipe
+from heedful.training.attribution_tables import gap_shares
+from heedful.trials.simulability import Simulability
+from heedful.types import Method, NotApplicable
+
+if TYPE_CHECKING:  # both import this module
+    from heedful.audits.audit_result import Audit
+    from heedful.audits.work_list import AuditPlan, FinishedWork
+
+RANDOMIZED_SEED = 0
+MODEL_CHANGE = 0.5
+"""A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
+STABLE_CORRELATION = 0.7
+COMPLETE_ERROR = 0.05
+CHANCE_AUC = 0.5
+MADE_ELSEWHERE = "its scores were made elsewhere and cannot be computed again"
+NO_MARKS = "no words are marked; add a column of rationales (--rationale-column)"
+
+
+class Role(Enum):
+    """What the answer to a question means for the decision on a method."""
+
+    REQUIRED = "a method that fails must not be shown, and one that is undecided must not be shown alone"
+    DESIRED = "a method that fails must not be shown alone"
+    APPEARANCE = "a method that passes, but fails what is required, looks right and is not"
+    INFORMATION = "no decision rests on it"
+
+
+class Topic:
+    """A page of an audit, with the work behind it.
+
+    Class variables:
+        name: the word in file names, in tables and in `--require`.
+        label: heading of the column in the verdict matrix.
+        title: what was asked, in words.
+        measured: what the number is.
+        null: what it is compared with.
+        rule: how the verdict follows from the number.
+        limits: what the verdict does not mean.
+        axis: label of the chart.
+        cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    title: ClassVar[str]
+    measured: ClassVar[str]
+    null: ClassVar[str]
+    rule: ClassVar[str]
+    limits: ClassVar[str]
+    axis: ClassVar[str]
+    cost: ClassVar[float] = 0.0
+
+    def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        """What must be computed for a block of texts, each with the method it is for, or "" for none."""
+        yield from ()
+
+    def untested(self, work: FinishedWork) -> dict[str, str]:
+        """What was not tested for any method, with the reason and the remedy."""
+        return {}
+
+    @abstractmethod
+    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
+        """Every number behind the page."""
+
+    @abstractmethod
+    def charts(self, audit: Audit) -> list[Chart]:
+        """The charts of the page, the most important one first."""
+
+
+class Question(Topic):
+    """What an audit asks of every method.
+
+    Class variables:
+        role: what the answer means for the decision.
+        limit: the number that decides; NaN where several do.
+        is_share: whether the number is a share, which is shown in percent.
+        recomputes: whether it needs other scores than those of the texts, which scores made elsewhere do not have.
+        column: heading of the number in the table of methods; empty leaves it out.
+        meaning: what this number is, in a few words.
+    """
+
+    role: ClassVar[Role] = Role.INFORMATION
+    limit: ClassVar[float] = math.nan
+    is_share: ClassVar[bool] = False
+    recomputes: ClassVar[bool] = False
+    column: ClassVar[str] = ""
+    meaning: ClassVar[str] = ""
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        """The numbers from the finished work: a row per text and a column per method."""
+        return pd.DataFrame()
+
+    def unasked(self, plan: AuditPlan, method: Method) -> str:
+        """Why there are no numbers for a method; empty if there should be some."""
+        return MADE_ELSEWHERE if self.recomputes and isinstance(method, ExternalAttributions) else ""
+
+    @abstractmethod
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        """The verdict on every method."""
+
+    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
+        return tuple(row for method in audit.methods for row in method.answer(self.name).evidence)
+
+    def charts(self, audit: Audit) -> list[Chart]:
+        return [*verdict_chart(audit, self), *measure_charts(audit, self)]
+
+
+class MeanQuestion(Question):
+    """A question whose verdict follows from the mean of a method's column: clearly above the limit or not.
+
+    Class variables:
+        metric: name of the number.
+        chance: what a method without merit reaches.
+        reason: the answer in words, with `{value}` for the mean.
+    """
+
+    metric: ClassVar[str]
+    chance: ClassVar[float] = 0.0
+    reason: ClassVar[str]
+
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        return self.judge(rules, rules.table(self.name))
+
+    def judge(self, rules: Rules, table: pd.DataFrame) -> dict[str, Finding]:
+        """The verdict on every method from a column per method."""
+        return rules.judge_means(self.name, table, self.metric, self.limit, null=self.chance, sentence=self.reason)
+
+
+class Faithful(Question):
+    """Scores, erasures in the order of these scores, and a search for the best order."""
+
+    name = FAITHFUL
+    label = "faithful"
+    title = "Does the prediction depend on the words that the explanation names?"
+    measured = (
+        "The words that the explanation ranks highest are deleted, or all others are; the number is how much the "
+        "prediction changes. Each value is placed between random scores (0 %) and the best explanation that a search "
+        "found for the same text and measure (100 %). The search is greedy with a beam, so 100 % is a lower bound of "
+        "what is achievable."
+    )
+    null = "Random scores on the same texts, text by text."
+    rule = (
+        "Supported if the method is better than random scores on every measure that counts, under every way of "
+        "deletion: paired tests, adjusted over methods (Holm). Not supported if it is worse on one of them, or clearly "
+        "below 10 % of the achievable. Tier 1 holds the best method and all that paired tests (Holm) do not place 5 % "
+        "of the achievable or more below it; tier 2 the same of the rest."
+    )
+    limits = (
+        "A text without some of its words is unlike the texts that the model was trained on, so part of a change may "
+        "come from the deletion itself: that is why two ways of deletion must agree. A faithful explanation of a wrong "
+        "prediction names the words that misled the model."
+    )
+    axis = "% of the achievable"
+    role = Role.REQUIRED
+    is_share = True
+
+    def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        for name, method in plan.scored.items():
+            scores = BlockAttributions(plan.sample, method, block)
+            yield name, scores
+            yield name, BlockErasure(scores, plan.ways)
+        yield "", BlockSearch(plan.sample, block, plan.ways)
+
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        return rules.faithful()
+
+    def charts(self, audit: Audit) -> list[Chart]:
+        is_measured = any(math.isfinite(method.achievable) for method in audit.methods)
+        return [*([share_chart(audit)] if is_measured else []), *measure_charts(audit, self)]
+
+
+class ModelDependent(MeanQuestion):
+    """Scores on a copy of the model with random weights: 1 - their rank correlation with the scores."""
+
+    name = "model-dependent"
+    label = "depends on the model"
+    title = "Does the explanation change when the model is another?"
+    measured = (
+        "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
+        "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated, more if "
+        "they are opposed."
+    )
+    null = "No change."
+    rule = "Supported if the mean change is clearly above 0.5 (Holm over methods), not supported if it is not above."
+    limits = "An explanation that changes with the model may still be wrong; one that does not change must be."
+    axis = "change under the randomized model"
+    role = Role.REQUIRED
+    recomputes = True
+    limit = MODEL_CHANGE
+    metric = "1 - rank correlation"
+    reason = "changes by {value:.2f} when the weights are randomized (0: not at all, 1: unrelated)"
+    column = "change under randomized model"
+    meaning = "change of the scores when the weights are randomized"
+
+    def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        for name, method in plan.recomputable.items() if plan.has_weights else ():
+            yield name, BlockAttributions(plan.sample, method, block, randomized=RANDOMIZED_SEED)
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        return pd.DataFrame({name: 1 - column for name, column in _correlations(self, work).items()})
+
+    def unasked(self, plan: AuditPlan, method: Method) -> str:
+        return super().unasked(plan, method) or ("" if plan.has_weights else "the model has no weights to randomize")
+
+
+class Stable(MeanQuestion):
+    """Scores that should be the same: of slightly edited texts, and with another seed if the method draws."""
+
+    name = "stable"
+    label = "stable"
+    title = "Is the explanation the same when nothing that matters has changed?"
+    measured = (
+        "Rank correlation of the explanations of a text before and after a tiny change that keeps the prediction (a "
+        "full stop, two letters swapped); where the method draws random numbers, with another seed as well. Images "
+        "are not changed, so only methods that draw random numbers are tested on them."
+    )
+    null = "Two unrelated orders have correlation 0."
+    rule = "Supported if the mean is clearly above 0.7 (Holm over methods), not supported if it is not above."
+    limits = "A constant explanation is perfectly stable. Stability counts only together with faithfulness."
+    axis = "rank correlation"
+    role = Role.DESIRED
+    recomputes = True
+    limit = STABLE_CORRELATION
+    metric = "rank correlation"
+    reason = "rank correlation {value:.2f} with scores that should be the same"
+    column = "stability"
+    meaning = "rank correlation under tiny changes of the text"
+
+    def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        for name, method in plan.recomputable.items():
+            reseeded = with_other_seed(method)
+            if not plan.reads_images:
+                yield name, BlockAttributions(plan.sample, reseeded, block, "edited")
+            elif reseeded != method:
+                yield name, BlockAttributions(plan.sample, reseeded, block)
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        return pd.DataFrame(_correlations(self, work))
+
+    def unasked(self, plan: AuditPlan, method: Method) -> str:
+        no_edits = "images have no tiny edits, and the method draws no random numbers" if plan.reads_images else ""
+        return super().unasked(plan, method) or no_edits
+
+
+class Complete(Question):
+    """The error of the sum of the scores, as a share of the mean difference from the baseline."""
+
+    name = "complete"
+    label = "complete"
+    title = "Do the scores add up to what they claim to explain?"
+    measured = (
+        "Some methods promise that the scores of a text sum to the difference between the output and that of an empty "
+        "text. The number is how much of that difference the scores miss."
+    )
+    null = "None: the method's own promise is the standard."
+    rule = "Supported if the mean error is at most 5 %. Methods without such a promise are not asked."
+    limits = "Scores can add up and still be given to the wrong words."
+    axis = "completeness error"
+    role = Role.DESIRED
+    recomputes = True
+    limit = COMPLETE_ERROR
+    column = "completeness"
+    meaning = "share of the output that the scores miss"
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        tables = {name: table for name, table in work.scores.items() if "gap" in table}
+        return pd.DataFrame({name: pd.Series(gap_shares(table), table.index) for name, table in tables.items()})
+
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        answers, table = {}, rules.table(self.name)
+        for name in rules.evidence.methods:
+            gaps = defined(table[name]) if name in table else None
+            if gaps is None:
+                answers[name] = rules.not_asked(self.name, name, "it does not claim that its scores add up")
+            elif not len(gaps):
+                answers[name] = rules.not_asked(self.name, name)
+            else:
+                [(value, low, high)] = audit_intervals([gaps], rules.alpha, f"gap {name}")
+                verdict = Verdict.SUPPORTED if value <= COMPLETE_ERROR else Verdict.NOT_SUPPORTED
+                reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
+                row = Statistic("error", name, "", value, low, high, len(gaps), null=COMPLETE_ERROR)
+                answers[name] = Finding(verdict, name, (row,), reason, self.name)
+        return answers
+
+
+class Agrees(MeanQuestion):
+    """Rank correlation of each two methods; a column per pair, in alphabetical order."""
+
+    name = "agrees"
+    label = "agrees"
+    title = "Does it rank the words as the other methods do?"
+    measured = "Mean rank correlation with the other methods on the same texts, controls left out."
+    null = "Random scores have correlation 0 with everything."
+    rule = "Supported if the mean is clearly above 0 (Holm over methods). No decision rests on this question."
+    limits = "Methods may agree because they are built alike, and all be wrong. Agreement alone decides nothing."
+    axis = "mean rank correlation with the others"
+    limit = 0.0
+    metric = "rank correlation"
+    reason = "mean rank correlation with the other methods {value:.2f}"
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                (first, second): rank_correlations(work.scores[first], work.scores[second]).to_numpy()
+                for first, second in combinations(sorted(work.scores), 2)
+            }
+        )
+
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        methods, controls = rules.evidence.methods, rules.evidence.controls
+        table = rules.table(self.name)
+        columns, means = {}, {}
+        for name in methods:
+            pairs = {other: _pair(name, other) for other in methods if other != name and other not in controls}
+            correlations = pd.DataFrame({other: table[pair] for other, pair in pairs.items() if pair in table})
+            defined_means = {str(other): mean for other, mean in correlations.mean().items() if not math.isnan(mean)}
+            if defined_means:
+                columns[name], means[name] = correlations.mean(axis=1), defined_means
+        answers = self.judge(rules, pd.DataFrame(columns))
+        for name, by_method in means.items():
+            most, least = max(by_method, key=by_method.__getitem__), min(by_method, key=by_method.__getitem__)
+            ends = f"most with {most} ({by_method[most]:.2f}), least with {least} ({by_method[least]:.2f})"
+            answers[name] = replace(answers[name], reason=f"{answers[name].reason}; {ends}")
+        return answers
+
+    def pair_statistics(self, rules: Rules) -> tuple[Statistic, ...]:
+        """The mean rank correlation of each two methods, one as `method` and the other as `subset`."""
+        table, rows = rules.table(self.name), []
+        for first, second in combinations(sorted(rules.evidence.methods), 2):
+            values = defined(table[first, second])
+            [(value, low, high)] = audit_intervals([values], rules.alpha, f"{first} {second}")
+            rows.append(Statistic("rank correlation", first, second, value, low, high, len(values), null=0.0))
+        return tuple(rows)
+
+    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
+        return (*super().statistics(audit), *audit.pairs)
+
+    def charts(self, audit: Audit) -> list[Chart]:
+        pairs = [pair_matrix(audit.pairs)] if audit.pairs else []
+        return [*verdict_chart(audit, self), *pairs, *measure_charts(audit, self)]
+
+
+class Plausible(MeanQuestion):
+    """AUC of the marked words, on texts that are predicted right or have no label."""
+
+    name = "plausible"
+    label = "plausible"
+    title = "Does it name the words that people name?"
+    measured = (
+        "How well the scores tell the words that people marked from the others (AUC), on texts where the model is "
+        "right: where it is wrong, the words that people name are not the reason for its prediction."
+    )
+    null = "Random scores have AUC 0.5."
+    rule = "Supported if the mean AUC is clearly above 0.5 (Holm over methods), not supported if it is not above."
+    limits = (
+        "People find plausible what they would have said themselves. Plausible and not faithful is the dangerous case: "
+        "it looks right but is not."
+    )
+    axis = "AUC of the marked words"
+    role = Role.APPEARANCE
+    limit = chance = CHANCE_AUC
+    metric = "AUC"
+    reason = "AUC of the words that people marked {value:.2f}, .50 by chance"
+    column = "plausibility where right"
+    meaning = "AUC of the words that people marked, where the model is right"
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        examples, columns = work.marked_examples, {}
+        for name, table in work.scores.items():
+            values: dict[str, float] = {}
+            cells = (table[column].tolist() for column in ("label", "predicted", "word_numbers", "word_scores"))
+            for uid, label, predicted, numbers, scores in zip(table.index.tolist(), *cells, strict=True):
+                if uid not in examples or (label is not None and label == label and label != predicted):
+                    continue
+                marks = examples[uid].rationale or ()
+                marked = torch.tensor([[number < len(marks) and marks[number] for number in numbers]])
+                metrics = plausibility_metrics(torch.tensor([list(scores)]), marked, torch.ones_like(marked))
+                values[uid] = float(metrics["auc"])
+            columns[name] = pd.Series(values, dtype=float)
+        return pd.DataFrame(columns)
+
+    def unasked(self, plan: AuditPlan, method: Method) -> str:
+        return NO_MARKS
+
+    def untested(self, work: FinishedWork) -> dict[str, str]:
+        return {} if work.marked_examples else {self.name: NO_MARKS}
+
+
+class Teaches(Question):
+    """Whether students that see the scores of a method predict more as the model does than those that do not."""
+
+    name = "teaches"
+    label = "teaches"
+    title = "Does it help somebody to predict what the model will do?"
+    measured = (
+        "A student model is trained to predict what the model predicts, with and without the explanations. The number "
+        "is what the explanations add to its agreement with the model on new texts."
+    )
+    null = "The same student without explanations."
+    rule = "Supported if the interval of the gain lies above 0."
+    limits = "The student is a network; people may learn from other things."
+    axis = "gain of the student"
+    limit = 0.0
+
+    def read(self, work: FinishedWork) -> pd.DataFrame:
+        students = work.plan.students
+        return pd.DataFrame() if isinstance(students, str) else work.workspace.get(students).summary
+
+    def unasked(self, plan: AuditPlan, method: Method) -> str:
+        return plan.students if isinstance(plan.students, str) else "no students were trained with it"
+
+    def untested(self, work: FinishedWork) -> dict[str, str]:
+        return {self.name: work.plan.students} if isinstance(work.plan.students, str) else {}
+
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        summary = rules.table(self.name)
+        answers = {name: rules.not_asked(self.name, name) for name in rules.evidence.methods}
+        for finding in Simulability.findings(summary) if len(summary) else ():
+            if finding.method in answers:
+                gain = finding.statistic
+                points = f"{100 * gain.value:+.1f} points"
+                reason = f"students that see it agree with the model {points} more than students without explanations"
+                row = replace(gain, metric="gain", subset="", n=int(gain.n), null=0.0)
+                answers[finding.method] = replace(finding, evidence=(row,), reason=reason, question=self.name)
+        return answers
+
+
+@dataclass(frozen=True)
+class AttentionMeasure:
+    """A finding about attention itself: what is measured, in a few words for a chart, and what it means."""
+
+    label: str
+    short: str
+    meaning: str
+
+
+class AttentionFindings(Topic):
+    """Findings about attention itself, which have no verdict."""
+
+    name = "attention"
+    label = "attention"
+    title = "May the attention weights of this model be read as reasons?"
+    measured = "Findings about the weights themselves, whatever method makes a heat-map of them."
+    null = "Stated with each of them."
+    rule = "These findings give no verdict of their own; they explain the verdicts on methods that use attention."
+    limits = (
+        "That other weights would give the same prediction does not mean that the model ignores its own: it means that "
+        "the weights do not single out one reason."
+    )
+    axis = "value"
+    cost = 1 / 8
+    measures: ClassVar[Mapping[str, AttentionMeasure]] = {
+        "median_change": AttentionMeasure(
+            "change of the output when attention is permuted (median of 10 permutations)",
+            "permutation",
+            "How much the prediction changes when the weights are given to other words at random. Near 0: it hardly "
+            "matters which word gets which weight.",
+        ),
+        "special_share": AttentionMeasure(
+            "share of attention on special tokens",
+            "special tokens",
+            "Special tokens are not words of the text: what falls on them is not in any heat-map of words.",
+        ),
+        "first_share": AttentionMeasure(
+            "share of attention on the first token",
+            "first token",
+            "Many models park attention that they do not need on the first token; a heat-map cannot tell it from a "
+            "reason.",
+        ),
+        "adversary_share": AttentionMeasure(
+            "distance of the most different attention with the same output, as a share of the largest",
+            "adversary",
+            "How different other weights can be while the prediction stays the same. Near 1: very different weights "
+            "would have given the same prediction. Of a transformer, the weights of the token that the prediction is "
+            "read from, in the last layer.",
+        ),
+    }
+    """By metric, which is the column of `BlockAttention`."""
+
+    def measure(self, row: Statistic) -> AttentionMeasure:
+        """The texts of a statistic."""
+        return self.measures.get(row.metric) or AttentionMeasure(row.metric, row.metric, "")
+
+    def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        yield "", BlockAttention(plan.sample, block)
+
+    def untested(self, work: FinishedWork) -> dict[str, str]:
+        refusal = work.plan.explainer.model.attention_refusal
+        remedy = "that needs trainings with uniform attention: `heedful run wiegreffe-pinter --data FILE`"
+        return {"attention is necessary": remedy if refusal is None else str(NotApplicable(refusal))}
+
+    def findings(self, work: FinishedWork, alpha: float) -> tuple[Statistic, ...]:
+        """The mean of each measure over texts; none if attention was left out."""
+        table, rows = work.table(self, kind=BlockAttention), []
+        for metric in self.measures:
+            if metric in table:
+                values = defined(table[metric])
+                [(value, low, high)] = audit_intervals([values], alpha, metric)
+                rows.append(Statistic(metric, self.name, "", value, low, high, len(values)))
+        return tuple(rows)
+
+    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
+        return audit.attention
+
+    def charts(self, audit: Audit) -> list[Chart]:
+        return attention_chart([(self.measure(row).short, row) for row in audit.attention])
+
+
+AGREES, ATTENTION_FINDINGS = Agrees(), AttentionFindings()
+QUESTIONS: tuple[Question, ...] = (
+    Faithful(),
+    ModelDependent(),
+    Stable(),
+    Complete(),
+    AGREES,
+    Plausible(),
+    Teaches(),
+)
+"""What is asked of every method, in the order of the verdict matrix."""
+TOPICS: Mapping[str, Topic] = {topic.name: topic for topic in (*QUESTIONS, ATTENTION_FINDINGS)}
+"""The pages of an audit by name."""
+
+
+def _correlations(question: Question, work: FinishedWork) -> dict[str, pd.Series]:
+    """Of each text, the rank correlation of a method's scores with those that a question computed again."""
+    return {name: rank_correlations(work.scores[name], work.table(question, name)) for name in work.plan.recomputable}
+
+
+def _pair(first: str, second: str) -> tuple[str, str]:
+    return (first, second) if first <= second else (second, first)

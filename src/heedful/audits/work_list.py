@@ -1,0 +1,167 @@
+"""The one list of work of an audit: what each question needs for each block of texts, and the finished part of it.
+
+`AuditPlan.block_work` is planned, run and timed; `FinishedWork` reads the same items back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pandas as pd
+
+from heedful.attributions.controls import PermutedAttention, Random
+from heedful.attributions.method import Baseline
+from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
+from heedful.audits.external_attributions import ExternalAttributions
+from heedful.audits.questions import TOPICS, Topic
+from heedful.audits.verdict_rules import FAITHFUL, NULL
+from heedful.explainer import Explainer
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
+from heedful.trials.simulability import Simulability
+from heedful.types import Corpus, Example, Method
+
+CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
+NULL_METHODS: Mapping[str, Method] = {f"{NULL} {seed}": Random(seed=seed) for seed in range(3)}
+"""Random orders whose mean is what every explanation is compared with."""
+FULL_BLOCKS = 3
+"""The questions beside faithfulness are asked of these first blocks, and then of every third one."""
+NO_STUDENTS = "that needs students that are trained: give texts for them (--train-data FILE)"
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One recipe, and the question, method and block it is for; `method` is "" where it is for none."""
+
+    recipe: Recipe
+    topic: Topic
+    method: str
+
+    @property
+    def is_main(self) -> bool:
+        """Whether nothing can be said about a block without it."""
+        return self.topic.name == FAITHFUL
+
+    @property
+    def owner(self) -> str:
+        """What is left out if it fails: the method, or else the question."""
+        return self.method or self.topic.name
+
+    @property
+    def label(self) -> str:
+        """Work of the same label takes the same time for a text."""
+        return f"{self.method} scores" if isinstance(self.recipe, BlockAttributions) else self.recipe.kind
+
+    def seconds(self, costs: Mapping[str, float]) -> float:
+        """The seconds that it takes for a text, by the label of what was timed."""
+        return costs.get(self.label, self.topic.cost * costs.get(BlockSearch.kind, 0.0))
+
+
+@dataclass
+class AuditPlan:
+    """What is audited, by which methods; methods and pieces of work that fail are left out as the audit goes on.
+
+    Args:
+        source: where the data are from, as the user wrote it.
+        methods: audited methods by name, without controls.
+        students: a trial of students, or why there is none.
+        ways: ways of deletion.
+        left_out: methods and questions that were left out, with the reason.
+    """
+
+    explainer: Explainer
+    corpus: Corpus
+    source: str
+    sample: TextSample
+    methods: dict[str, Method]
+    students: Simulability | str = NO_STUDENTS
+    ways: tuple[Baseline, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether images are audited, in place of texts."""
+        return self.explainer.reads_images
+
+    @property
+    def noun(self) -> str:
+        """What is audited."""
+        return "images" if self.reads_images else "texts"
+
+    @cached_property
+    def has_weights(self) -> bool:
+        """Whether there are weights to randomize: a model may wrap something else, such as a scikit-learn pipeline."""
+        return next(self.explainer.model.parameters(), None) is not None
+
+    @property
+    def answered(self) -> dict[str, Method]:
+        """The methods that the questions are asked of: the audited ones and the controls."""
+        return {**self.methods, **{name: each for name, each in CONTROL_METHODS.items() if name not in self.left_out}}
+
+    @property
+    def scored(self) -> dict[str, Method]:
+        """The methods that have scores, random orders included."""
+        return {**self.answered, **NULL_METHODS}
+
+    @property
+    def recomputable(self) -> dict[str, Method]:
+        """The methods whose scores can be computed for other models and texts."""
+        return {name: each for name, each in self.answered.items() if not isinstance(each, ExternalAttributions)}
+
+    def block_work(self, block: int) -> Iterator[WorkItem]:
+        """Everything that is done for one block, the most informative first."""
+        asks_all = block < FULL_BLOCKS or block % 3 == 0
+        for topic in TOPICS.values():
+            if topic.name == FAITHFUL or (asks_all and topic.name not in self.left_out):
+                for method, recipe in topic.work(self, block):
+                    yield WorkItem(recipe, topic, method)
+
+
+@dataclass(frozen=True)
+class FinishedWork:
+    """The finished work of an audit, by question and method.
+
+    Args:
+        main: blocks whose scores and erasures are finished.
+        full: those of them where the work of all questions is.
+    """
+
+    plan: AuditPlan
+    workspace: Workspace
+    main: Sequence[int]
+    full: Sequence[int]
+
+    @cached_property
+    def _recipes(self) -> dict[tuple[str, str, str], list[Recipe]]:
+        recipes: dict[tuple[str, str, str], list[Recipe]] = {}
+        for block in self.main:
+            for item in self.plan.block_work(block):
+                if item.is_main or block in self.full:
+                    recipes.setdefault((item.topic.name, item.method, item.recipe.kind), []).append(item.recipe)
+        return recipes
+
+    def recipes(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> Sequence[Recipe]:
+        """The recipes of one kind that a question has for a method, one per block."""
+        return self._recipes.get((topic.name, method, kind.kind), ())
+
+    def table(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> pd.DataFrame:
+        """The tables of these recipes one below the other; scores are indexed by uid."""
+        table = concatenate(self.recipes(topic, method, kind), self.workspace)
+        return table.set_index("uid") if kind is BlockAttributions and len(table) else table
+
+    @cached_property
+    def scores(self) -> dict[str, pd.DataFrame]:
+        """The scores of each method, by uid."""
+        return {name: self.table(TOPICS[FAITHFUL], name) for name in self.plan.answered}
+
+    @cached_property
+    def examples(self) -> dict[str, Example]:
+        """All texts of the corpus by uid."""
+        return {example.uid: example for example in self.plan.corpus.read(self.workspace.data_dir)["test"]}
+
+    @cached_property
+    def marked_examples(self) -> dict[str, Example]:
+        """The texts with marked words by uid."""
+        return {uid: example for uid, example in self.examples.items() if any(example.rationale or ())}

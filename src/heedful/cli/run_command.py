@@ -1,0 +1,148 @@
+"""`heedful run`: a paper, or the recipes in a Python file."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli.console import say, screen
+from heedful.cli.guard import command
+from heedful.cli.options import (
+    BASES_HELP,
+    EMBEDDINGS_HELP,
+    MAX_ATTEFA_SEEDS,
+    MAX_SEEDS,
+    START_HELP,
+    JsonOption,
+    PoolOptions,
+    QuickOption,
+    TableOptions,
+    WorkspaceOptions,
+)
+from heedful.cli.recipe_run import print_plan, run_recipes, say_columns
+
+if TYPE_CHECKING:
+    from heedful.papers.paper_options import PaperOptions
+
+DATA_HELP = "Table of your own texts (CSV, TSV, JSONL or Parquet) instead of the paper's corpora."
+ERROR_HELP = (
+    "Target standard error of a text's normalized infidelity or change under permutation; replaces a fixed number of "
+    "samples."
+)
+SELECT_HELP = (
+    "Checkpoint selection: dev (dev split), paper (test split) or code (as in the published code: test score for base "
+    "models, training loss for adversaries). Default: code for wiegreffe-pinter, paper for attefa."
+)
+SAMPLING_HELP = "Training examples of students: fixed for all seeds, as in the paper (default), or redrawn per seed."
+DIVIDE_DEV_HELP = (
+    "Train explainers on one half of the dev split and stop students on the other half; the paper uses the whole "
+    "split for both."
+)
+paper_option = functools.partial(typer.Option, rich_help_panel="Options of specific papers")
+
+
+@dataclass(frozen=True)
+class PaperChoice:
+    """What to run of a paper; the fields have the names that `PaperOptions` and its subclasses give them."""
+
+    corpora: Annotated[list[str] | None, typer.Option("--only", help="Restrict to this corpus (repeatable).")] = None
+    n_seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds (default: as in the paper).")
+    ] = None
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of test instances.")] = None
+    quick: QuickOption = False
+    encoders: Annotated[list[str] | None, paper_option("--encoder", help="Restrict to this encoder (repeatable).")] = (
+        None
+    )
+    attentions: Annotated[
+        list[str] | None, paper_option("--attention", help="Restrict to this attention mechanism (repeatable).")
+    ] = None
+    embeddings: Annotated[str | None, paper_option("--embeddings", help=EMBEDDINGS_HELP)] = None
+    error: Annotated[float | None, paper_option("--error", help=ERROR_HELP)] = None
+    lambdas: Annotated[
+        list[float] | None, paper_option("--lambda", help="Lambda of the trained adversaries (repeatable).")
+    ] = None
+    select: Annotated[str | None, paper_option("--select", help=SELECT_HELP)] = None
+    start: Annotated[str | None, paper_option("--start", help=START_HELP)] = None
+    n_bases: Annotated[int | None, paper_option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = None
+    student_sizes: Annotated[
+        list[int] | None, paper_option("--size", min=1, help="Number of training examples of a student (repeatable).")
+    ] = None
+    checkpoints: Annotated[
+        list[str] | None, paper_option("--checkpoint", help="Pretrained model: minilm or a model folder (repeatable).")
+    ] = None
+    normalizers: Annotated[
+        list[str] | None, paper_option("--normalizer", help="Normalizer of the head weights in SMaT (repeatable).")
+    ] = None
+    sampling: Annotated[str | None, paper_option("--sampling", help=SAMPLING_HELP)] = None
+    divide_dev: Annotated[bool, paper_option("--divide-dev", help=DIVIDE_DEV_HELP)] = False
+
+    def settings(self) -> dict[str, object]:
+        """The fields that the user set, with tuples for lists."""
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in vars(self).items()
+            if value is not None and value is not False
+        }
+
+
+@command
+def run(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="Name of a paper (see `heedful list`), or a Python file with recipes().")],
+    choice: PaperChoice,
+    table: TableOptions,
+    pool: PoolOptions,
+    machine: WorkspaceOptions,
+    data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, without running it.")] = False,
+    json_file: JsonOption = None,
+) -> int:
+    """Reproduce a paper on its corpora or on your own texts, or run the recipes in a Python file."""
+    from heedful import papers
+    from heedful.execution import runner
+    from heedful.types import UserError
+
+    workspace = machine.open()
+    if data is None and table != TableOptions():
+        raise UserError("--text-column and the other column options need --data; give a file")
+    if data is not None and choice.corpora:
+        raise UserError("--only selects corpora of the paper, --data your own texts; leave one of them out")
+    settings = choice.settings()
+    if data is not None:
+        settings["user_data"] = papers.UserData(data, table.columns())
+    flags = {"user_data": "--data"} | {str(option.name): option.opts[0] for option in context.command.params}
+    if what.endswith(".py"):
+        if settings:
+            names = ", ".join(flags[name] for name in settings)
+            raise UserError(f"{names}: not available for a Python file; set it in the recipes() of {what}")
+        recipes = runner.recipes_from_file(what)
+        runner.check_where(pool.where, pool.workers)
+    else:
+        options = _paper_options(what, settings, flags)(data_dir=workspace.data_dir, **settings)
+        recipes = papers.paper_recipes(options)
+        runner.check_where(pool.where, pool.workers)
+        if options.user_data is not None and not screen.quiet:
+            say_columns(options.user_data.corpus, workspace.data_dir)
+        if missing := options.missing_corpora():
+            say(f"Skipped, because they are not in {options.data_dir}: {', '.join(missing)}.")
+    if not screen.quiet:
+        print_plan(recipes, workspace)
+    return 0 if dry_run else run_recipes(recipes, workspace, pool, json_file)
+
+
+def _paper_options(name: str, settings: Mapping[str, object], flags: Mapping[str, str]) -> Callable[..., PaperOptions]:
+    """The class of a paper's options; UserError if it lacks one of the settings."""
+    from heedful import papers
+    from heedful.types import UserError
+
+    options = papers.find_paper(name).options
+    known = {field.name for field in fields(options)}
+    if unknown := [flags[setting] for setting in settings if setting not in known]:
+        available = ", ".join(flag for setting, flag in flags.items() if setting in known)
+        raise UserError(f"{name} has no option {', '.join(unknown)}; choose from {available}")
+    return options

@@ -1,0 +1,89 @@
+"""Numbers and texts as people read them, in a terminal and on a page."""
+
+from __future__ import annotations
+
+import math
+import re
+from numbers import Integral
+from unicodedata import category
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def terminal_line(text: str) -> str:
+    """The text in one line, with escapes in place of characters that would steer a terminal or cannot be written.
+
+    Spaces of other widths, as in large numbers, are plain ones.
+
+    >>> terminal_line("a\\x1b[2J\\nb, 10\\u202f000")
+    'a\\\\x1b[2J\\\\nb, 10 000'
+    """
+    plain = (" " if category(char) == "Zs" else char for char in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in plain)
+
+
+def page_text(text: str) -> str:
+    """The text with U+FFFD for every character that XML or UTF-8 cannot represent."""
+    if all(map(str.isprintable, text.split("\n"))):
+        return text  # without the search, which takes several times as long
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def format_number(value: float | None) -> str:
+    """Whole numbers in full, others with three significant digits; "undefined" for None and NaN.
+
+    >>> [format_number(v) for v in (0.81249, -0.5, 12.345, 863, 440320, 0, None)]
+    ['0.812', '−0.500', '12.3', '863', '440\\u202f320', '0', 'undefined']
+    >>> format_number(0.0000123), format_number(float("-inf"))
+    ('1.23 × 10⁻⁵', '−∞')
+    """
+    if isinstance(value, float) and 1e-4 <= abs(value) < 999.5:
+        return f"{value:#.3g}".removesuffix(".").replace("-", "−", 1)
+    if value is None or math.isnan(value):
+        return "undefined"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if math.isinf(value):
+        text = "∞" if value > 0 else "-∞"
+    elif isinstance(value, Integral) or value == 0 or abs(value) >= 999.5:
+        whole = round(value)
+        text = f"{whole:,}".replace(",", "\u202f") if abs(whole) >= 10_000 else str(whole)
+    else:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        text = f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return text.replace("-", "−", 1)
+
+
+def format_difference(ours: float | None, published: float | None) -> str:
+    """`ours - published` with its sign and the decimals of the larger number; a dash if one is missing.
+
+    >>> format_difference(0.345, 0.34), format_difference(0.34, 0.36), format_difference(3034, 3034)
+    ('+0.005', '−0.020', '0')
+    """
+    if ours is None or published is None or not math.isfinite(ours - published):
+        return "–"
+    whole = ours == round(ours) and published == round(published)
+    text = f"{ours - published:+.{0 if whole else _decimals(max(ours, published, key=abs))}f}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
+
+
+def _decimals(value: float) -> int:
+    """Decimals that leave three significant digits after rounding: 0.9996 is 1.00, not 1.000."""
+    return max(0, 2 - int(f"{abs(value):.2e}".split("e")[1]))
+
+
+def short_number(value: float) -> str:
+    """At most three significant digits, without trailing zeros, as in charts."""
+    return f"{value:.3g}".replace("-", "−") if math.isfinite(value) else "undefined"
+
+
+def two_decimals(value: float | None, missing: str = "undefined") -> str:
+    """Two decimals, never a negative zero; `missing` for None, NaN and infinity.
+
+    >>> two_decimals(-0.5), two_decimals(-0.001), two_decimals(None)
+    ('−0.50', '0.00', 'undefined')
+    """
+    if value is None or not math.isfinite(value):
+        return missing
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
