@@ -130,6 +130,8 @@ class Decision(Enum):
 
     SHOW = "may be shown"
     NOT_ALONE = "not alone"
+    BEATEN = "another is better"
+    UNDECIDED = "undecided, do not show yet"
     MISLEADING = "looks right but is not"
     HIDE = "not to be shown"
 

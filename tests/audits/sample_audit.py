@@ -36,16 +36,16 @@ class Sample:
     reason: str = "A control: it must do badly, and does."
 
 
-SHOW, NOT_ALONE, MISLEADING, HIDE = Decision
+SHOW, NOT_ALONE, BEATEN, UNDECIDED, MISLEADING, HIDE = Decision
 NAN = math.nan
 SAMPLES = {
     "integrated-gradients": Sample(0.78, 1, 0.21, 0.92, 0.93, 0.71, 0.004, SHOW, "No method beats it."),
     "leave-one-out": Sample(0.86, 1, 0.34, 0.95, 0.91, 0.69, NAN, SHOW, "No method beats it."),
     "kernel-shap": Sample(0.81, 1, 1.9, 0.9, 0.84, 0.72, 0.011, SHOW, "No method beats it, but it is slow."),
     "lime": Sample(0.66, 2, 1.7, 0.88, 0.58, 0.7, NAN, NOT_ALONE, "Runs with other samples correlate at .58."),
-    "deep-lift": Sample(0.52, 2, 0.09, 0.81, 0.88, 0.62, 0.0002, NOT_ALONE, "Three methods beat it."),
-    "gradient-norm": Sample(0.38, 3, 0.012, 0.4, 0.9, 0.58, NAN, NOT_ALONE, "Five methods beat it."),
-    "input-x-gradient": Sample(0.31, 3, 0.013, 0.74, 0.71, 0.55, NAN, NOT_ALONE, "Six methods beat it."),
+    "deep-lift": Sample(0.52, 2, 0.09, 0.81, 0.88, 0.62, 0.0002, BEATEN, "Three methods beat it."),
+    "gradient-norm": Sample(0.38, 3, 0.012, 0.4, 0.9, 0.58, NAN, BEATEN, "Five methods beat it."),
+    "input-x-gradient": Sample(0.31, 3, 0.013, 0.74, 0.71, 0.55, NAN, UNDECIDED, "Six methods beat it."),
     "raw-attention": Sample(0.18, 4, 0.006, 0.37, 0.95, 0.76, NAN, MISLEADING, LOOKS_RIGHT),
     "rollout": Sample(0.04, 5, 0.007, 0.06, 0.97, 0.52, NAN, HIDE, LIKE_RANDOM),
     "random": Sample(0.0, 0, 0.001, 0.0, 0.01),

@@ -489,7 +489,7 @@ def test_an_interrupt_keeps_finished_texts_and_gives_their_result(
     for each in result.methods:
         answer = each.answer("faithful")
         assert (answer.verdict, answer.texts_needed) == (OPEN, MIN_EXAMPLES)
-        assert each.decision in (None, Decision.NOT_ALONE)
+        assert each.decision in (None, Decision.UNDECIDED)
     assert result.recommended == ()
     before = made(Workspace(tmp_path))
     whole = audit(explainer, Sums(), options=options(), workspace=tmp_path)
@@ -823,7 +823,7 @@ def test_scores_made_elsewhere_are_audited_as_they_are(
     for question in ("model-dependent", "stable", "complete"):
         assert mine.answer(question).verdict is Verdict.NOT_TESTED
         assert "elsewhere" in mine.answer(question).reason
-    assert (mine.decision, turned.decision) == (Decision.NOT_ALONE, Decision.HIDE)
+    assert (mine.decision, turned.decision) == (Decision.UNDECIDED, Decision.HIDE)
     assert any("50 of 60 texts" in line for line in lines)
 
 

@@ -20,6 +20,7 @@ from heedful.audits.verdict_rules import (
     ALPHA,
     BEST,
     MIN_SHARE,
+    MIN_TEXTS,
     NULL,
     SIGNS,
     TIER_MARGIN,
@@ -29,7 +30,6 @@ from heedful.audits.verdict_rules import (
     level_of_look,
 )
 from heedful.measures.bootstrap import MIN_EXAMPLES
-from heedful.measures.hypothesis_tests import sample_size
 from heedful.results import Decision, Finding, Verdict
 
 YES, NO, OPEN, UNTESTED = Verdict
@@ -97,9 +97,15 @@ def test_the_best_explanation_reaches_all_of_the_achievable_and_random_scores_no
     assert found["perfect"].verdict is YES
     assert found["perfect"].statistic.value == pytest.approx(1.0)
     assert [row.value for row in found["perfect"].evidence] == pytest.approx([1.0] * (1 + len(KEYS)))
-    assert found["zero"].verdict is NO
+    # Forty texts on which a method gains nothing do not exclude that it gains a tenth: 1 - .025^(1/40) is .088, and the
+    # texts that were not drawn may gain most.
+    assert found["zero"].verdict is OPEN
     zero = found["zero"].statistic
-    assert zero.value == zero.low == zero.high == 0.0
+    assert zero.value == zero.low == 0.0 < zero.high < 0.2
+    more = evidence({"good": 0.6, "zero": 0.0}, texts=100)
+    for key, table in more.erasure.items():
+        more = with_column(more, key, "zero", table[NULL])
+    assert faithful(more)["zero"].verdict is NO
     assert found["good"].verdict is YES
     assert found["good"].statistic.value == pytest.approx(0.6, abs=0.05)
     assert found["good"].statistic.low < 0.6 < found["good"].statistic.high
@@ -111,8 +117,10 @@ def test_a_share_by_hand() -> None:
     table = pd.DataFrame({"m": [0.35] * texts, NULL: [0.2] * texts, BEST: [0.6, 0.4] * (texts // 2)})
     given = replace(evidence({"m": 0.0}), erasure={("comprehensiveness", "delete"): table})
     answer = faithful(given)["m"]
-    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, 0.0)
-    assert [answer.statistic.value, answer.statistic.low, answer.statistic.high] == pytest.approx([0.5] * 3)
+    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, MIN_SHARE)
+    # Of a gain of .15 on every text the share is known to .3 ± the error of the mean of .4 and .2, its denominator.
+    assert answer.statistic.value == pytest.approx(0.5)
+    assert 0.45 < answer.statistic.low < 0.5 < answer.statistic.high < 0.65
     # Of sufficiency and flip less is better.
     for measure in ("sufficiency", "flip"):
         turned = 1 - table
@@ -123,16 +131,17 @@ def test_a_share_by_hand() -> None:
 @pytest.mark.slow
 def test_random_scores_are_supported_no_more_often_than_the_level_says() -> None:
     """Four random methods, one measure: all of 200 audits together may call one of them supported 5 times."""
-    false = 0
+    false = seen = 0
     for seed in range(200):
         names = ("good", "a", "b", "c", "d")
         given = evidence(
             {name: 0.6 * (name == "good") for name in names}, texts=28, noise=0.5, seed=seed, keys=KEYS[:1]
         )
         found = faithful(given)
-        assert found["good"].verdict is YES
+        seen += found["good"].verdict is YES
         false += any(found[name].verdict is YES for name in names[1:])
     assert false <= 200 * LEVEL + 4
+    assert seen >= 190
 
 
 def test_random_scores_are_practically_never_supported_on_six_measures() -> None:
@@ -192,7 +201,8 @@ def test_a_verdict_must_hold_under_both_ways_of_deletion() -> None:
 def test_better_than_random_by_next_to_nothing_is_not_faithful() -> None:
     given = evidence({"good": 0.6, "weak": MIN_SHARE / 2}, texts=200, noise=0.1)
     answer = faithful(given)["weak"]
-    assert all(row.p_value <= LEVEL for row in answer.evidence)
+    assert all(row.p_value <= LEVEL for row in answer.evidence[1:])
+    assert answer.evidence[0].p_value == 1.0
     assert answer.verdict is NO
     assert 0 < answer.statistic.low < answer.statistic.high < MIN_SHARE
 
@@ -240,7 +250,7 @@ def test_an_audit_on_which_no_measure_counts_has_no_answer_and_no_tier() -> None
     assert len(rules.struck) == len(KEYS)
     assert {answer.verdict for answer in rules.faithful().values()} == {UNTESTED}
     assert {*rules.tiers().values()} == {0}
-    assert {each.decision for each in judge_methods(rules)} == {Decision.NOT_ALONE}
+    assert {each.decision for each in judge_methods(rules)} == {Decision.UNDECIDED}
 
 
 # Few texts, missing numbers
@@ -257,8 +267,8 @@ def test_fewer_texts_than_an_interval_needs_leave_everything_undecided() -> None
         for question in ("faithful", "model-dependent", "stable", "plausible", "agrees"):
             answer = audit.answer(question)
             assert (answer.verdict, answer.texts_needed, answer.statistic.n) == (OPEN, MIN_EXAMPLES, texts)
-            assert math.isnan(answer.statistic.low)
-        assert audit.decision is Decision.NOT_ALONE
+        assert math.isnan(audit.answer("faithful").statistic.low)
+        assert audit.decision is Decision.UNDECIDED
         assert audit.tier == 0
     assert rules.faithful()["good"].statistic.value == pytest.approx(0.9)
 
@@ -312,12 +322,10 @@ def test_an_undecided_method_says_how_many_texts_would_decide() -> None:
     given = evidence({"good": 0.6, "unsure": 0.12}, texts=28, noise=0.6, seed=3, keys=KEYS[:1])
     answer = faithful(given)["unsure"]
     assert answer.verdict is OPEN
-    excess = (given.erasure[KEYS[0]]["unsure"] - given.erasure[KEYS[0]][NULL]).to_numpy()
-    assert answer.texts_needed == sample_size(float(excess.mean()), float(excess.std()), LEVEL / 2)
-    assert answer.texts_needed is not None
-    assert answer.texts_needed > 28
-    # With as many texts the same method is probably supported.
-    more = evidence({"good": 0.6, "unsure": 0.12}, texts=2 * answer.texts_needed, noise=0.6, seed=4, keys=KEYS[:1])
+    assert answer.texts_needed == 600
+    # With as many texts a method of this share is supported.
+    shares = {"good": 0.6, "unsure": answer.statistic.value}
+    more = evidence(shares, texts=answer.texts_needed, noise=0.6, seed=4, keys=KEYS[:1])
     assert faithful(more)["unsure"].verdict is YES
 
 
@@ -327,7 +335,10 @@ def test_every_undecided_answer_needs_more_texts_than_there_are() -> None:
         given = evidence({"good": 0.8, "a": 0.15, "b": 0.05, "c": 0.3}, texts=28, noise=0.5, seed=seed, keys=KEYS[:3])
         sizes += [answer.texts_needed for answer in faithful(given).values() if answer.verdict is OPEN]
     assert len(sizes) > 10
-    assert all(size is not None and size > 28 for size in sizes)
+    # None where the sample is better than a tenth in all and worse than random on one measure: no number would tell.
+    known = [size for size in sizes if size is not None]
+    assert len(known) > len(sizes) / 2
+    assert min(known) > 28
 
 
 # The other questions
@@ -351,9 +362,8 @@ def test_the_ranking_must_be_stable() -> None:
     found = ask("stable", "abc", table)
     assert [found[name].verdict for name in "abc"] == [YES, NO, OPEN]
     needed = found["c"].texts_needed
-    # ((z(1 - .025 / 3) + z(.8)) .1 / .001)²
-    assert needed is not None
-    assert needed == pytest.approx((2.394 + 0.8416) ** 2 * 1e4, rel=0.001)
+    # ((z(1 - .025 / 3) + z(.8)) .1 / .001)² is 104 691, and the allowance for what was not drawn is small by then.
+    assert needed == 150_000
 
 
 def test_marked_words_must_rank_above_chance() -> None:
@@ -390,7 +400,7 @@ def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
     assert [found[name].verdict for name in "abcd"] == [YES, NO, UNTESTED, UNTESTED]
     assert found["b"].statistic.value == pytest.approx(0.1)
     few = ask("complete", "a", gaps[["a"]][:4])["a"]
-    assert (few.verdict, few.statistic.n) == (YES, 4)
+    assert (few.verdict, few.statistic.n, few.texts_needed) == (OPEN, 4, MIN_TEXTS)
 
 
 # Decisions
@@ -416,10 +426,12 @@ def test_every_decision_by_its_rule() -> None:
         for tier in (1, 2):
             if NO in (faithful, model):
                 expected = Decision.MISLEADING if plausible is YES else Decision.HIDE
-            elif (faithful, model, tier) == (YES, YES, 1) and NO not in (stable, complete):
-                expected = Decision.SHOW
+            elif tier == 2:
+                expected = Decision.BEATEN
+            elif (faithful, model) != (YES, YES):
+                expected = Decision.UNDECIDED
             else:
-                expected = Decision.NOT_ALONE
+                expected = Decision.NOT_ALONE if NO in (stable, complete) else Decision.SHOW
             decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), tier)
             assert decision is expected
             assert reason
@@ -438,7 +450,7 @@ def test_a_decision_names_what_is_missing() -> None:
 
 
 def audits() -> tuple[MethodAudit, ...]:
-    texts = 60
+    texts = 120
     shares = {"dear": 0.82, "cheap": 0.8, "lesser": 0.4, "fixed": 0.8, "liked": 0.02, "random": 0.0}
     given = evidence(shares, controls=("random",), texts=texts, noise=0.1)
     good = pd.DataFrame({name: column(0.95, texts, 0.01) for name in shares})
@@ -456,7 +468,7 @@ def test_methods_are_ordered_by_decision_then_cost_or_faithfulness_and_controls_
     assert {each.name: each.decision for each in found} == {
         "cheap": Decision.SHOW,
         "dear": Decision.SHOW,
-        "lesser": Decision.NOT_ALONE,
+        "lesser": Decision.BEATEN,
         "liked": Decision.MISLEADING,
         "fixed": Decision.HIDE,
         "random": None,
@@ -489,7 +501,7 @@ def test_all_looks_together_spend_the_level_once() -> None:
 
 
 def test_a_later_look_asks_for_more_evidence() -> None:
-    given = evidence({"good": 0.6, "middling": 0.2}, texts=28, noise=0.45, seed=2, keys=KEYS[:1])
+    given = evidence({"good": 0.6, "middling": 0.34}, texts=28, noise=0.45, seed=2, keys=KEYS[:1])
     first, later = (Rules(given, level_of_look(look)).faithful()["middling"] for look in (1, 5))
     assert (first.verdict, later.verdict) == (YES, OPEN)
     assert later.statistic.low < first.statistic.low

@@ -62,10 +62,14 @@ def test_the_interval_of_a_skewed_sample_reaches_further_to_the_long_side() -> N
 def test_intervals_miss_the_mean_as_often_as_they_should(population: str) -> None:
     """A percentile interval of 25 exponential values misses in 8 to 9 %; 4 000 samples tell a share to .4 points."""
     for size in (MIN_EXAMPLES, 50):
-        given, below, above = misses(population, size, 4000)
-        assert given > 0.9
-        assert below + above < 0.06 + 0.007
-        assert max(below, above) < 0.05
+        given, below, above, bounded_below, bounded_above = misses(population, size, 4000)
+        # A sample without any of the rare values is constant and has no interval; bounded intervals are for these.
+        assert given > 0.9 or population in ("zero but for 5 %", "5 % flip")
+        heavy = 0.02 if population in ("lognormal", "t(3)") else 0.0
+        assert below + above < 0.06 + 0.007 + heavy
+        assert max(below, above) < 0.05 + heavy
+        assert bounded_below < 0.03
+        assert bounded_above < 0.035 + heavy
 
 
 def test_there_is_no_interval_of_few_or_equal_values() -> None:

@@ -160,7 +160,11 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "about": _about(audit),
         "understood": _understood(audit),
         "recommended": [by_name[name] for name in audit.recommended],
-        "other": [each for each in methods if each.audit.decision is Decision.NOT_ALONE],
+        "other": [
+            (decision, DECISION_STYLES[decision][0], members)
+            for decision in (Decision.NOT_ALONE, Decision.BEATEN, Decision.UNDECIDED)
+            if (members := [method for method in methods if method.audit.decision is decision])
+        ],
         "refused": [each for each in methods if each.audit.decision in (Decision.MISLEADING, Decision.HIDE)],
         "methods": [each for each in methods if not each.audit.control],
         "controls": [each for each in methods if each.audit.control],

@@ -21,6 +21,8 @@ DECISION_STYLES = {
     None: ("", "untested", "quiet"),
     Decision.SHOW: ("✓", "supported", "good"),
     Decision.NOT_ALONE: ("◐", "partial", "partial"),
+    Decision.BEATEN: ("↓", "partial", "partial"),
+    Decision.UNDECIDED: ("?", "undecided", "quiet"),
     Decision.MISLEADING: ("!", "not_supported", "bad"),
     Decision.HIDE: ("✗", "not_supported", "bad"),
 }

@@ -15,7 +15,14 @@ CHEAP_SECONDS = 0.1
 """Below this nobody waits for an explanation."""
 UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
 """What has a score in a text or an image."""
-_BEST_FIRST = (Decision.SHOW, Decision.NOT_ALONE, Decision.MISLEADING, Decision.HIDE)
+_BEST_FIRST = (
+    Decision.SHOW,
+    Decision.NOT_ALONE,
+    Decision.UNDECIDED,
+    Decision.BEATEN,
+    Decision.MISLEADING,
+    Decision.HIDE,
+)
 
 
 def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
@@ -51,7 +58,8 @@ def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
 
     *may be shown*: passes what is required, fails nothing that is desired, and no method is clearly more faithful.
     *looks right but is not*: plausible to people, but fails what is required. *not to be shown*: fails what is
-    required. *not alone*: everything else, with what is missing.
+    required. *another is better*: a method is clearly more faithful. *undecided*: something required is not known yet.
+    *not alone*: passes what is required, but fails what is desired.
 
     Args:
         answers: by question.
@@ -63,20 +71,26 @@ def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
         if any(answer.verdict is Verdict.SUPPORTED for answer in by_role[Role.APPEARANCE]):
             return Decision.MISLEADING, f"people find it plausible, but {reason}"
         return Decision.HIDE, reason
-    missing = []
-    for answer in by_role[Role.REQUIRED]:
-        if answer.verdict is not Verdict.SUPPORTED:
-            more = f" (about {answer.texts_needed} texts would decide)" if answer.texts_needed else ""
-            asked = "not asked" if answer.verdict is Verdict.NOT_TESTED else "undecided"
-            missing.append(f"{answer.question}: {asked}, {answer.reason}{more}")
-    for answer in by_role[Role.DESIRED]:
-        if answer.verdict is Verdict.NOT_SUPPORTED:
-            missing.append(f"not {answer.question}: {answer.reason}")
+    open_questions = [_missing(answer) for answer in by_role[Role.REQUIRED] if answer.verdict is not Verdict.SUPPORTED]
+    failed = [
+        f"not {answer.question}: {answer.reason}"
+        for answer in by_role[Role.DESIRED]
+        if answer.verdict is Verdict.NOT_SUPPORTED
+    ]
     if tier > 1:
-        missing.append("another explanation is clearly more faithful")
-    if missing:
-        return Decision.NOT_ALONE, "; ".join(missing)
+        return Decision.BEATEN, "; ".join(("another explanation is clearly more faithful", *open_questions, *failed))
+    if open_questions:
+        return Decision.UNDECIDED, "; ".join((*open_questions, *failed))
+    if failed:
+        return Decision.NOT_ALONE, "; ".join(failed)
     return Decision.SHOW, answers[FAITHFUL].reason
+
+
+def _missing(answer: Finding) -> str:
+    """What is not known of something required, and about how many texts would tell."""
+    more = f" (about {answer.texts_needed} texts would decide)" if answer.texts_needed else ""
+    asked = "not asked" if answer.verdict is Verdict.NOT_TESTED else "undecided"
+    return f"{answer.question}: {asked}, {answer.reason}{more}"
 
 
 def _order(audit: MethodAudit) -> tuple[bool, int, float, float, str]:
@@ -107,7 +121,9 @@ def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "tex
     hidden = [method.name for method in methods if method.decision in (Decision.HIDE, Decision.MISLEADING)]
     not_shown = f" Do not show {_join(hidden)}." if hidden else ""
     if not shown:
-        candidates = [method for method in methods if method.decision is Decision.NOT_ALONE]
+        candidates = [
+            method for method in methods if method.decision in (Decision.NOT_ALONE, Decision.BEATEN, Decision.UNDECIDED)
+        ]
         best = f" The best so far is {candidates[0].name}: {candidates[0].reason}." if candidates else ""
         return f"On {texts} {noun} no explanation is good enough to be shown alone.{best}{not_shown}"
     first = shown[0]

@@ -14,8 +14,10 @@ from enum import Enum
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from heedful.attributions.method import with_other_seed
 from heedful.audits.evidence import (
@@ -27,8 +29,9 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
 from heedful.audits.external_attributions import ExternalAttributions
-from heedful.audits.verdict_rules import FAITHFUL, Rules, audit_intervals, defined
+from heedful.audits.verdict_rules import FAITHFUL, MIN_TEXTS, MeanScale, Rules, defined
 from heedful.figures import Chart
+from heedful.measures.bounded_mean import mean_interval
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.results import Finding, Statistic, Verdict
 from heedful.store.recipe import Recipe
@@ -145,11 +148,14 @@ class MeanQuestion(Question):
     Class variables:
         metric: name of the number.
         chance: what a method without merit reaches.
+        lowest: no number is lower; `highest`: none is higher.
         reason: the answer in words, with `{value}` for the mean.
     """
 
     metric: ClassVar[str]
     chance: ClassVar[float] = 0.0
+    lowest: ClassVar[float] = 0.0
+    highest: ClassVar[float] = 1.0
     reason: ClassVar[str]
 
     def answers(self, rules: Rules) -> dict[str, Finding]:
@@ -157,7 +163,8 @@ class MeanQuestion(Question):
 
     def judge(self, rules: Rules, table: pd.DataFrame) -> dict[str, Finding]:
         """The verdict on every method from a column per method."""
-        return rules.judge_means(self.name, table, self.metric, self.limit, null=self.chance, sentence=self.reason)
+        scale = MeanScale(self.metric, self.lowest, self.highest, self.limit, self.chance)
+        return rules.judge_means(self.name, table, scale, self.reason)
 
 
 class Faithful(Question):
@@ -175,8 +182,9 @@ class Faithful(Question):
     null = "Random scores on the same texts, text by text."
     rule = (
         "Supported if the method is better than random scores on every measure that counts, under every way of "
-        "deletion: paired tests, adjusted over methods (Holm). Not supported if it is worse on one of them, or clearly "
-        "below 10 % of the achievable. Tier 1 holds the best method and all that paired tests (Holm) do not place 5 % "
+        "deletion, and clearly above 10 % of the achievable: paired tests, adjusted over methods (Holm). Not supported "
+        "if it is clearly worse than random scores on one of them, or clearly below 10 % of the achievable. "
+        "Tier 1 holds the best method and all that paired tests (Holm) do not place 5 % "
         "of the achievable or more below it; tier 2 the same of the rest."
     )
     limits = (
@@ -211,11 +219,12 @@ class ModelDependent(MeanQuestion):
     title = "Does the explanation change when the model is another?"
     measured = (
         "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
-        "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated, more if "
-        "they are opposed."
+        "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated or opposed."
     )
     null = "No change."
-    rule = "Supported if the mean change is clearly above 0.5 (Holm over methods), not supported if it is not above."
+    rule = (
+        "Supported if the mean change is clearly above 0.5, not supported if it is clearly below (Holm over methods)."
+    )
     limits = "An explanation that changes with the model may still be wrong; one that does not change must be."
     axis = "change under the randomized model"
     role = Role.REQUIRED
@@ -231,7 +240,8 @@ class ModelDependent(MeanQuestion):
             yield name, BlockAttributions(plan.sample, method, block, randomized=RANDOMIZED_SEED)
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
-        return pd.DataFrame({name: 1 - column for name, column in _correlations(self, work).items()})
+        # Opposed scores are no more than unrelated ones.
+        return pd.DataFrame({name: (1 - column).clip(upper=1.0) for name, column in _correlations(self, work).items()})
 
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         return super().unasked(plan, method) or ("" if plan.has_weights else "the model has no weights to randomize")
@@ -245,11 +255,12 @@ class Stable(MeanQuestion):
     title = "Is the explanation the same when nothing that matters has changed?"
     measured = (
         "Rank correlation of the explanations of a text before and after a tiny change that keeps the prediction (a "
-        "full stop, two letters swapped); where the method draws random numbers, with another seed as well. Images "
+        "full stop, two letters swapped), unrelated and opposed ones counted as 0; where the method draws random "
+        "numbers, with another seed as well. Images "
         "are not changed, so only methods that draw random numbers are tested on them."
     )
     null = "Two unrelated orders have correlation 0."
-    rule = "Supported if the mean is clearly above 0.7 (Holm over methods), not supported if it is not above."
+    rule = "Supported if the mean is clearly above 0.7, not supported if it is clearly below (Holm over methods)."
     limits = "A constant explanation is perfectly stable. Stability counts only together with faithfulness."
     axis = "rank correlation"
     role = Role.DESIRED
@@ -269,7 +280,7 @@ class Stable(MeanQuestion):
                 yield name, BlockAttributions(plan.sample, reseeded, block)
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
-        return pd.DataFrame(_correlations(self, work))
+        return pd.DataFrame({name: column.clip(lower=0.0) for name, column in _correlations(self, work).items()})
 
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         no_edits = "images have no tiny edits, and the method draws no random numbers" if plan.reads_images else ""
@@ -287,7 +298,10 @@ class Complete(Question):
         "text. The number is how much of that difference the scores miss."
     )
     null = "None: the method's own promise is the standard."
-    rule = "Supported if the mean error is at most 5 %. Methods without such a promise are not asked."
+    rule = (
+        "Supported if the interval of the mean error lies below 5 %, not supported if it lies above. Methods without "
+        "such a promise are not asked."
+    )
     limits = "Scores can add up and still be given to the wrong words."
     axis = "completeness error"
     role = Role.DESIRED
@@ -309,12 +323,22 @@ class Complete(Question):
             elif not len(gaps):
                 answers[name] = rules.not_asked(self.name, name)
             else:
-                [(value, low, high)] = audit_intervals([gaps], rules.alpha, f"gap {name}")
-                verdict = Verdict.SUPPORTED if value <= COMPLETE_ERROR else Verdict.NOT_SUPPORTED
-                reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
-                row = Statistic("error", name, "", value, low, high, len(gaps), null=COMPLETE_ERROR)
-                answers[name] = Finding(verdict, name, (row,), reason, self.name)
+                answers[name] = self._judge(rules, name, gaps)
         return answers
+
+    def _judge(self, rules: Rules, name: str, gaps: NDArray[np.float64]) -> Finding:
+        """By the interval of the mean error; a text that was not drawn may miss as much as the worst one."""
+        value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
+        verdict, needed = Verdict.UNDECIDED, None
+        if rules.is_early or len(gaps) < MIN_TEXTS:
+            needed = MIN_TEXTS
+        elif high <= COMPLETE_ERROR:
+            verdict = Verdict.SUPPORTED
+        elif low > COMPLETE_ERROR:
+            verdict = Verdict.NOT_SUPPORTED
+        reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
+        row = Statistic("error", name, "", value, low, high, len(gaps), null=COMPLETE_ERROR)
+        return Finding(verdict, name, (row,), reason, self.name, needed)
 
 
 class Agrees(MeanQuestion):
@@ -328,7 +352,7 @@ class Agrees(MeanQuestion):
     rule = "Supported if the mean is clearly above 0 (Holm over methods). No decision rests on this question."
     limits = "Methods may agree because they are built alike, and all be wrong. Agreement alone decides nothing."
     axis = "mean rank correlation with the others"
-    limit = 0.0
+    limit, lowest = 0.0, -1.0
     metric = "rank correlation"
     reason = "mean rank correlation with the other methods {value:.2f}"
 
@@ -362,7 +386,7 @@ class Agrees(MeanQuestion):
         table, rows = rules.table(self.name), []
         for first, second in combinations(sorted(rules.evidence.methods), 2):
             values = defined(table[first, second])
-            [(value, low, high)] = audit_intervals([values], rules.alpha, f"{first} {second}")
+            value, low, high = mean_interval(values, self.lowest, self.highest, rules.alpha)
             rows.append(Statistic("rank correlation", first, second, value, low, high, len(values), null=0.0))
         return tuple(rows)
 
@@ -385,7 +409,7 @@ class Plausible(MeanQuestion):
         "right: where it is wrong, the words that people name are not the reason for its prediction."
     )
     null = "Random scores have AUC 0.5."
-    rule = "Supported if the mean AUC is clearly above 0.5 (Holm over methods), not supported if it is not above."
+    rule = "Supported if the mean AUC is clearly above 0.5, not supported if it is clearly below (Holm over methods)."
     limits = (
         "People find plausible what they would have said themselves. Plausible and not faithful is the dangerous case: "
         "it looks right but is not."
@@ -529,7 +553,7 @@ class AttentionFindings(Topic):
         for metric in self.measures:
             if metric in table:
                 values = defined(table[metric])
-                [(value, low, high)] = audit_intervals([values], alpha, metric)
+                value, low, high = mean_interval(values, 0.0, 1.0, alpha)
                 rows.append(Statistic(metric, self.name, "", value, low, high, len(values)))
         return tuple(rows)
 

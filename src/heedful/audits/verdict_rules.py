@@ -1,8 +1,13 @@
 """How the numbers of an audit become verdicts and tiers, by the same rules for every method.
 
 The rule of faithfulness is here: better than random scores on every measure that counts, of which every way of deletion
-must have one, and on all measures together, whether they count or not (Holm over methods). The rules of the other
-questions are in `questions`, from the tests of means here.
+must have one, and clearly above `MIN_SHARE` of the achievable (Holm over methods). The rules of the other questions are
+in `questions`, from the tests of means here.
+
+That a method is better is tested by the studentized bootstrap. That it is not is tested by bounds of means of bounded
+values (`measures.bounded_mean`): gains are rare and large, and a sample without one must not refute a method, so a text
+that was not drawn may gain as much as the best explanation of any text. Each has Holm's correction, and an interval has
+the bound of the one at its lower end and that of the other at its upper end.
 
 Texts are drawn before any result is seen. An audit that goes on after a look at its results tests at .05 / 2^look, so
 that all looks together err with probability .05 at most.
@@ -21,14 +26,17 @@ from numpy.typing import NDArray
 from torch import Generator
 
 from heedful.measures.bootstrap import MIN_EXAMPLES, Interval
-from heedful.measures.hypothesis_tests import RESAMPLES, adjust_holm, sample_size, studentised_p_values
+from heedful.measures.bounded_mean import mean_interval, p_value, ratio_bound, sample_size
+from heedful.measures.hypothesis_tests import RESAMPLES, adjust_holm, studentised_p_values
 from heedful.measures.intervals import mean_intervals, resample_by_length
 from heedful.results import Finding, Statistic, Verdict
 from heedful.store.recipe import derive_seed
 
 ALPHA = 0.05
+MIN_TEXTS = 12
+"""Fewer texts decide no question; faithfulness needs `MIN_EXAMPLES`, and no look is counted before."""
 MIN_SHARE = 0.1
-"""An explanation below this share of the achievable is not faithful, even if it is better than random."""
+"""An explanation must clearly reach this share of the achievable; one that clearly does not is not faithful."""
 TIER_MARGIN = 0.05
 """A method is in a lower tier if it is clearly this share of the achievable, or more, below the best of a tier."""
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
@@ -66,6 +74,33 @@ class AuditEvidence:
     optimized_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class MeanScale:
+    """The numbers of a question: what they are, how they lie and which mean decides.
+
+    Args:
+        lowest: no value is below; `highest`: none is above.
+        threshold: the mean that must be exceeded.
+        null: what a method without merit reaches.
+    """
+
+    metric: str
+    lowest: float
+    highest: float
+    threshold: float
+    null: float
+
+    def p_value(self, values: NDArray[np.float64], sign: int) -> float:
+        """Of a mean above the threshold, or below it with a sign of -1."""
+        return p_value(sign * values, self.lowest if sign > 0 else -self.highest, sign * self.threshold)
+
+    def texts_needed(self, values: NDArray[np.float64], alpha: float) -> int | None:
+        """Texts that would probably show on which side of the threshold the mean is."""
+        return sample_size(values, self.lowest, self.threshold, alpha) or sample_size(
+            -values, -self.highest, -self.threshold, alpha
+        )
+
+
 def level_of_look(look: int) -> float:
     """The error probability that the tests of a look may use: .05 / 2^look.
 
@@ -80,33 +115,32 @@ class Rules:
 
     def __init__(self, evidence: AuditEvidence, alpha: float) -> None:
         self.evidence, self.alpha = evidence, alpha
-        self.p_values = {key: self._erasure_tests(key) for key in evidence.erasure}
+        self.gains = {key: self._gains(key) for key in evidence.erasure}
+        self.p_values = {key: self._better_than_random(key) for key in evidence.erasure}
+        sizes = [len(gains) for gains in self.gains.values()]
+        self.is_early = 0 < max(sizes, default=0) < MIN_EXAMPLES
+        """Whether there are too few texts for any verdict."""
         self.struck = self._strike()
         self.kept = [key for key in evidence.erasure if key not in self.struck]
         self.composite = self._composite(self.kept or self._short())
 
     # Faithfulness
 
-    def _excess(self, key: ErasureKey, name: str) -> NDArray[np.float64]:
-        """How much better a method is than random scores on each text where that is defined."""
+    def _gains(self, key: ErasureKey) -> pd.DataFrame:
+        """How much better each method, and `BEST`, is than random scores on each text where that is defined."""
         table = self.evidence.erasure[key]
-        return defined(SIGNS[key[0]] * (table[name] - table[NULL]))
+        gains = SIGNS[key[0]] * table[[*self.evidence.methods, BEST]].sub(table[NULL], axis=0)
+        return gains[np.isfinite(gains[BEST])]
 
-    def _scale(self, key: ErasureKey) -> float:
-        """How much better the best explanation that was found is than random scores, on average; NaN if undefined."""
-        best = self._excess(key, BEST)
-        return float(best.mean()) if len(best) else math.nan
-
-    def _erasure_tests(self, key: ErasureKey) -> dict[str, float]:
-        """The p-value of each method, and of `BEST`, against random scores."""
-        names = (*self.evidence.methods, BEST)
-        return dict(
-            zip(names, _p_values([self._excess(key, name) for name in names], self.alpha, f"{key}"), strict=True)
-        )
+    def _better_than_random(self, key: ErasureKey) -> dict[str, float]:
+        """The p-value of each method, and of `BEST`, against random scores, not adjusted."""
+        gains = self.gains[key]
+        p_values = _p_values([defined(gains[name]) for name in gains], self.alpha, f"{key}")
+        return dict(zip(map(str, gains), p_values, strict=True))
 
     def _short(self) -> list[ErasureKey]:
         """Measures that are defined on some texts, but on too few."""
-        return [key for key in self.evidence.erasure if 0 < len(self._excess(key, BEST)) < MIN_EXAMPLES]
+        return [key for key, gains in self.gains.items() if 0 < len(gains) < MIN_EXAMPLES]
 
     def _strike(self) -> dict[ErasureKey, str]:
         """Measures that cannot tell explanations from controls on this data, with the reason."""
@@ -114,7 +148,7 @@ class Rules:
         others = [name for name in self.evidence.methods if name not in self.evidence.controls]
         for key, p_values in self.p_values.items():
             if key in short:
-                struck[key] = f"it is defined on {len(self._excess(key, BEST))} texts, and {MIN_EXAMPLES} are needed"
+                struck[key] = f"it is defined on {len(self.gains[key])} texts, and {MIN_EXAMPLES} are needed"
             elif math.isnan(p_values[BEST]):
                 struck[key] = "it is not defined for this model"
             elif p_values[BEST] > self.alpha:
@@ -127,19 +161,15 @@ class Rules:
         """Faithfulness of each method and text as a share of the achievable: mean over these measures.
 
         The share of one measure is (value - random) / mean(best - random), so that its mean is 0 for random scores and
-        1 for the best explanations that were found.
+        1 for `BEST`, the best explanations that were found.
         """
-        parts = []
-        for key in keys:
-            table, sign, scale = self.evidence.erasure[key], SIGNS[key[0]], self._scale(key)
-            if scale > 0:
-                parts.append(sign * table[list(self.evidence.methods)].sub(table[NULL], axis=0) / scale)
+        parts = [gains / scale for key in keys if (scale := float((gains := self.gains[key])[BEST].mean())) > 0]
         if not parts:
-            return pd.DataFrame(columns=list(self.evidence.methods), dtype=float)
+            return pd.DataFrame(columns=[*self.evidence.methods, BEST], dtype=float)
         return sum(parts[1:], parts[0]) / len(parts)
 
     def faithful(self) -> dict[str, Finding]:
-        """Whether each method is better than random scores wherever a measure counts."""
+        """Whether each method is better than random scores wherever a measure counts, and reaches `MIN_SHARE`."""
         if not self.kept and not self._short():
             reason = "no measure counts on this data: " + "; ".join(dict.fromkeys(self.struck.values()))
             return {
@@ -150,89 +180,129 @@ class Rules:
         for key in self.evidence.erasure:
             for row in self._erasure_rows(key):
                 rows[row.method].append(row)
-        shares = [defined(self.composite[name]) for name in rows]
-        intervals = audit_intervals(shares, self.alpha, "composite")
         # With many measures something is better than random on one of them by chance, and then that measure counts. The
-        # test of all of them together errs with probability alpha whatever is struck.
+        # test of all that can tell the best explanations from random scores errs with its level whatever is struck.
         short = self._short()
         sensitive = [key for key, p in self.p_values.items() if key not in short and p[BEST] <= self.alpha]
-        together = self._composite(sensitive)
-        p_values = adjust_holm(_p_values([defined(together[name]) for name in rows], self.alpha, "all measures"))
-        return {
-            name: self._faithful_answer(name, rows[name], values, interval, p_value)
-            for name, values, interval, p_value in zip(rows, shares, intervals, p_values, strict=True)
-        }
+        above, below = self._above_least_share(self._composite(sensitive)), self._below_least_share()
+        worse, shares = self._worse_than_random(), self._shares(self.composite, "composite")
+        answers = {}
+        for name in rows:
+            texts = int(self.composite[name].notna().sum())
+            share = Statistic(SHARE, name, "", *shares[name], texts, null=MIN_SHARE, p_value=above[name])
+            answers[name] = self._faithful_answer(name, rows[name], share, below[name], worse[name])
+        return answers
 
     def _erasure_rows(self, key: ErasureKey) -> list[Statistic]:
         """The share of the achievable of each method on one measure, tested against random scores."""
-        scale = self._scale(key)
-        excess = {name: self._excess(key, name) for name in self.evidence.methods}
-        p_values = adjust_holm([self.p_values[key][name] for name in excess])
-        shares = [values / scale if scale > 0 else np.full_like(values, math.nan) for values in excess.values()]
-        intervals = audit_intervals(shares, self.alpha, f"{key}")
-        rows = []
-        for (name, values), p, (value, low, high) in zip(excess.items(), p_values, intervals, strict=True):
-            rows.append(Statistic(key[0], name, key[1], value, low, high, len(values), null=0.0, p_value=p))
-        return rows
+        names = self.evidence.methods
+        p_values = adjust_holm([self.p_values[key][name] for name in names])
+        shares = self._shares(self.gains[key], f"{key}")
+        return [
+            Statistic(key[0], name, key[1], *shares[name], n, null=0.0, p_value=p)
+            for name, p in zip(names, p_values, strict=True)
+            for n in [int(self.gains[key][name].notna().sum())]
+        ]
+
+    def _shares(self, gains: pd.DataFrame, purpose: str) -> dict[str, Interval]:
+        """The mean gain of each method as a share of that of the best explanations, with its interval."""
+        pairs = {name: gains[[name, BEST]].dropna() for name in self.evidence.methods}
+        shares = {
+            name: float(pair[name].mean() / scale) if (scale := float(pair[BEST].mean())) > 0 else math.nan
+            for name, pair in pairs.items()
+        }
+        # The variance of a ratio of means is that of the mean of these residuals, which is 0.
+        residuals = [
+            defined((pair[name] - shares[name] * pair[BEST]) / pair[BEST].mean()) for name, pair in pairs.items()
+        ]
+        bounds = dict(zip(pairs, audit_intervals(residuals, self.alpha, purpose), strict=True))
+        intervals = {}
+        for name, share in shares.items():
+            high = ratio_bound(defined(pairs[name][name]), defined(pairs[name][BEST]), self.alpha)
+            has_interval = len(pairs[name]) >= MIN_EXAMPLES
+            intervals[name] = Interval(share, share + bounds[name].low, high if has_interval else math.nan)
+        return intervals
+
+    def _above_least_share(self, table: pd.DataFrame) -> dict[str, float]:
+        """P-values (Holm over methods) of shares above `MIN_SHARE`."""
+        names = self.evidence.methods
+        excess = [defined(table[name] - MIN_SHARE * table[BEST]) for name in names]
+        return dict(zip(names, adjust_holm(_p_values(excess, self.alpha, "least share")), strict=True))
+
+    def _below_least_share(self) -> dict[str, float]:
+        """P-values (Holm over methods) of shares below `MIN_SHARE`."""
+        table, names = self.composite, self.evidence.methods
+        missing = [defined(MIN_SHARE * table[BEST] - table[name]) for name in names]
+        lowest = (MIN_SHARE - 1) * float(table[BEST].max()) if len(table) else math.nan
+        return dict(zip(names, adjust_holm([p_value(values, lowest) for values in missing]), strict=True))
+
+    def _worse_than_random(self) -> dict[str, dict[ErasureKey, float]]:
+        """By method and measure that counts, the p-value of being worse than random scores (Holm over all of them)."""
+        tests = [(name, key) for name in self.evidence.methods for key in self.kept]
+        p_values = adjust_holm(
+            [p_value(-defined(self.gains[key][name]), -float(self.gains[key][BEST].max())) for name, key in tests]
+        )
+        worse: dict[str, dict[ErasureKey, float]] = {name: {} for name in self.evidence.methods}
+        for (name, key), p in zip(tests, p_values, strict=True):
+            worse[name][key] = p
+        return worse
 
     def _faithful_answer(
         self,
         name: str,
         rows: Sequence[Statistic],
-        shares: NDArray[np.float64],
-        interval: tuple[float, float, float],
-        p_value: float,
+        share: Statistic,
+        below: float,
+        worse: Mapping[ErasureKey, float],
     ) -> Finding:
         """Args:
-        shares: of the achievable, by text; with the interval of their mean.
-        p_value: of the test of all measures together.
+        share: of the achievable, tested against `MIN_SHARE`.
+        below: p-value of a share below `MIN_SHARE`.
+        worse: p-values of being worse than random scores, by measure.
         """
-        counted, (value, low, high) = [row for row in rows if (row.metric, row.subset) not in self.struck], interval
+        counted = [row for row in rows if (row.metric, row.subset) not in self.struck]
         uncounted = sorted({row.subset for row in rows} - {row.subset for row in counted})
         better = [row for row in counted if row.p_value <= self.alpha]
-        worse = [row for row in counted if row.high < 0]
+        bad = [row for row in counted if worse[row.metric, row.subset] <= self.alpha]
+        is_clear = share.p_value <= self.alpha
         verdict, needed = Verdict.UNDECIDED, None
         reason = f"better than random scores on {len(better)} of {len(counted)} measures"
         if not counted:
-            needed, reason = MIN_EXAMPLES, f"{len(shares)} texts are too few to tell it from random scores"
-        elif worse:
-            verdict, reason = Verdict.NOT_SUPPORTED, f"worse than random scores on {_names(worse)}"
-        elif high < MIN_SHARE:
+            needed, reason = MIN_EXAMPLES, f"{share.n} texts are too few to tell it from random scores"
+        elif bad:
+            verdict, reason = Verdict.NOT_SUPPORTED, f"worse than random scores on {_names(bad)}"
+        elif below <= self.alpha:
             verdict, reason = Verdict.NOT_SUPPORTED, f"less than {MIN_SHARE:.0%} of what is achievable"
-        elif len(better) == len(counted) and low > 0 and p_value <= self.alpha and not uncounted:
+        elif len(better) == len(counted) and is_clear and not uncounted:
             verdict, reason = Verdict.SUPPORTED, f"better than random scores on all {len(counted)} measures"
         else:
             unclear = [row for row in counted if row not in better]
             reason += f", not clearly on {_names(unclear)}" if unclear else ""
-            reason += "" if unclear or p_value <= self.alpha else ", not clearly on all measures together"
+            reason += "" if is_clear else f", not clearly above {MIN_SHARE:.0%} of what is achievable on all of them"
             reason += f"; no measure counts under {', '.join(uncounted)}" if uncounted else ""
-            needed = self._faithful_size(name, unclear, shares) if unclear or not uncounted else None
-        reason += f"; reaches {value:.0%} of what is achievable"
-        share = Statistic(SHARE, name, "", value, low, high, len(shares), null=0.0, p_value=p_value)
+            needed = None if uncounted else self._faithful_size(name, unclear)
+        reason += f"; reaches {share.value:.0%} of what is achievable"
         return Finding(verdict, name, (share, *rows), reason, FAITHFUL, needed)
 
-    def _faithful_size(self, name: str, unclear: Sequence[Statistic], shares: NDArray[np.float64]) -> int | None:
-        """Texts that would show the method to be better on every unclear measure, or not faithful."""
-
-        def texts(effects: NDArray[np.float64], alpha: float) -> int | None:
-            return _more_texts(float(effects.mean()) if len(effects) else 0.0, effects, alpha)
-
-        if all(row.value > 0 for row in unclear):
-            alpha = self.alpha / max(1, len(self.evidence.methods))
-            sizes = [texts(self._excess((row.metric, row.subset), name), alpha) for row in unclear]
-            return max((size for size in sizes if size is not None), default=texts(shares, self.alpha))
-        # Worse than random on one measure, or below the least share, is enough.
-        sizes = [texts(self._excess((row.metric, row.subset), name), self.alpha) for row in unclear if row.value <= 0]
-        if len(shares) and float(shares.mean()) < MIN_SHARE:
-            sizes.append(texts(MIN_SHARE - shares, self.alpha))
-        return min((size for size in sizes if size is not None), default=None)
+    def _faithful_size(self, name: str, unclear: Sequence[Statistic]) -> int | None:
+        """Texts that would probably show the method to be faithful, or else that it is not; None if neither is near."""
+        alpha, table = self.alpha / max(1, len(self.evidence.methods)), self.composite
+        excess = defined(table[name] - MIN_SHARE * table[BEST])
+        gains = [defined(self.gains[row.metric, row.subset][name]) for row in unclear]
+        sizes = [sample_size(values, float(values.min()), 0.0, alpha) for values in (excess, *gains) if len(values)]
+        enough = [size for size in sizes if size is not None]
+        if len(enough) == len(sizes):
+            return max(enough, default=None)
+        # To be clearly below the least share is enough.
+        return sample_size(-excess, (MIN_SHARE - 1) * float(table[BEST].max()), 0.0, alpha)
 
     def tiers(self) -> dict[str, int]:
         """1 for the methods that are not clearly below the best one by `TIER_MARGIN`, 2 for the best of the rest ..."""
         tiers: dict[str, int] = dict.fromkeys(self.evidence.methods, 0)
         if not self.kept:
             return tiers
-        means, tier = self.composite.mean(), 0
+        table = self.composite
+        means, tier = table.mean(), 0
         left = [
             name for name in self.evidence.methods if name not in self.evidence.controls and not math.isnan(means[name])
         ]
@@ -240,7 +310,7 @@ class Rules:
             tier += 1
             best = max(left, key=lambda name: (means[name], name))
             others = [name for name in left if name != best]
-            below = [defined(self.composite[best] - self.composite[name] - TIER_MARGIN) for name in others]
+            below = [defined(table[best] - table[name] - TIER_MARGIN * table[BEST]) for name in others]
             adjusted = adjust_holm(_p_values(below, self.alpha, f"below {best}"))
             clearly = {name for name, p in zip(others, adjusted, strict=True) if p <= self.alpha}
             for name in left:
@@ -255,12 +325,10 @@ class Rules:
         """The numbers of a question; empty if there are none."""
         return self.evidence.tables.get(question, pd.DataFrame())
 
-    def judge_means(
-        self, question: str, table: pd.DataFrame, metric: str, threshold: float, *, null: float, sentence: str
-    ) -> dict[str, Finding]:
-        """Supported where the mean of a method's column is clearly above the threshold, not supported below it.
+    def judge_means(self, question: str, table: pd.DataFrame, scale: MeanScale, sentence: str) -> dict[str, Finding]:
+        """Supported where the mean of a method's column is clearly above the threshold, not supported clearly below it.
 
-        The tests are adjusted over methods (Holm).
+        Both are adjusted over methods (Holm).
 
         Args:
             sentence: the reason, with `{value}` for the mean.
@@ -268,25 +336,28 @@ class Rules:
         columns = {
             name: values for name in self.evidence.methods if name in table and len(values := defined(table[name]))
         }
-        p_values = adjust_holm(_p_values([values - threshold for values in columns.values()], self.alpha, question))
-        intervals = audit_intervals(list(columns.values()), self.alpha, question)
-        tests = dict(zip(columns, zip(p_values, intervals, strict=True), strict=True))
+        above, below = (
+            dict(zip(columns, adjust_holm([scale.p_value(values, sign) for values in columns.values()]), strict=True))
+            for sign in (1, -1)
+        )
         answers = {}
         for name in self.evidence.methods:
-            if name not in tests:
+            if name not in columns:
                 answers[name] = self.not_asked(question, name)
                 continue
-            values, (p_value, (value, low, high)) = columns[name], tests[name]
+            values = columns[name]
+            value, low, high = mean_interval(values, scale.lowest, scale.highest, self.alpha)
             verdict, needed, reason = Verdict.UNDECIDED, None, sentence.format(value=value)
-            if len(values) < MIN_EXAMPLES:
-                needed, reason = MIN_EXAMPLES, f"{reason}, on {len(values)} texts"
-            elif p_value <= self.alpha:
+            if self.is_early or len(values) < MIN_TEXTS:
+                needed = MIN_EXAMPLES if self.is_early else MIN_TEXTS
+                reason = f"{reason}, on {len(values)} texts"
+            elif above[name] <= self.alpha:
                 verdict = Verdict.SUPPORTED
-            elif high <= threshold:
+            elif below[name] <= self.alpha:
                 verdict = Verdict.NOT_SUPPORTED
             else:
-                needed = _more_texts(value - threshold, values, self.alpha / max(1, len(columns)))
-            row = Statistic(metric, name, "", value, low, high, len(values), null, p_value)
+                needed = scale.texts_needed(values, self.alpha / max(1, len(columns)))
+            row = Statistic(scale.metric, name, "", value, low, high, len(values), scale.null, above[name])
             answers[name] = Finding(verdict, name, (row,), reason, question, needed)
         return answers
 
@@ -326,13 +397,7 @@ def _p_values(columns: Sequence[NDArray[np.float64]], alpha: float, purpose: str
         lambda values, generator: (studentised_p_values(values, resamples=resamples, generator=generator),),
         partial(_generator, f"test {purpose}"),
     )
-    return [p_value[0] if p_value else math.nan for p_value in p_values]
-
-
-def _more_texts(effect: float, values: NDArray[np.float64], alpha: float) -> int | None:
-    """Texts that would show an effect of this size with the spread of these values; more than there are."""
-    needed = sample_size(effect, float(values.std()), alpha) if len(values) else None
-    return None if needed is None else max(needed, len(values) + 1)
+    return [numbers[0] if numbers else math.nan for numbers in p_values]
 
 
 def audit_intervals(columns: Sequence[NDArray[np.float64]], alpha: float, purpose: str) -> list[Interval]:
