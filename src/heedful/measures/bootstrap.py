@@ -6,8 +6,9 @@ such an interval misses the mean in 5 +- 1 % of samples, also for skewed values 
 there are two values only (right or wrong); up to 8 % with tails as heavy as those of a lognormal. With fewer examples
 there is none. That is the share among samples that have an interval. Of values that are 0 but for 5 % (10 %) of the
 examples, 28 % (8 %) of the samples of 25 are constant and have none, and where the others differ by noise, their
-interval misses the mean as often: no sample tells what is not in it. `bounded_mean` has bounds for that case. A rule by the skewness of the sample would make it worse: samples that miss the mean are the ones that
-happen to look symmetric. `benchmarks/interval_coverage.py` measures all of this.
+interval misses the mean as often: no sample tells what is not in it. `bounded_mean` has bounds for that case. A rule by
+the skewness of the sample would make it worse: samples that miss the mean are the ones that happen to look symmetric.
+`benchmarks/interval_coverage.py` measures all of this.
 
 A resample is a count of how often each example is drawn, so the moments of many columns over all resamples are matrix
 products.
