@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,8 +18,15 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedful.attributions.method import tags_of
-from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample
-from heedful.audits.decisions import answer_sentence, caption, caution, judge_methods, removal_sentence
+from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
+from heedful.audits.decisions import (
+    answer_sentence,
+    caption,
+    caution,
+    judge_methods,
+    nothing_sentence,
+    removal_sentence,
+)
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
 from heedful.audits.questions import AGREES, ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.verdict_rules import (
@@ -28,6 +37,7 @@ from heedful.audits.verdict_rules import (
     AuditEvidence,
     ErasureKey,
     Rules,
+    defined,
     level_of_look,
     measure_label,
 )
@@ -35,6 +45,7 @@ from heedful.audits.work_list import CONTROL_METHODS, NULL_METHODS, AuditPlan, F
 from heedful.data.table import EvaluationTable
 from heedful.devices import arithmetic_notes
 from heedful.explainer import software_versions
+from heedful.measures.bounded_mean import mean_interval
 from heedful.report.charts import png_base64
 from heedful.report.text_table import (
     LEAST_FAITHFUL,
@@ -93,6 +104,7 @@ class AuditAnalysis:
             else method
             for method in methods
         )
+        effects = self._effects(rules)
         untested = {name: reason for topic in TOPICS.values() for name, reason in topic.untested(self.work).items()}
         return Audit(
             model=self._audited_model(),
@@ -103,7 +115,7 @@ class AuditAnalysis:
             struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
             untested={**plan.left_out, **untested},
             recommended=recommended,
-            sentence=answer_sentence(methods, len(texts), plan.noun),
+            sentence=answer_sentence(methods, len(texts), plan.noun) + nothing_sentence(effects, plan.noun),
             caution=caution(plan.noun),
             caption=caption(methods, len(texts), plan.source, plan.noun),
             level=1 - 2 * rules.alpha,
@@ -114,6 +126,45 @@ class AuditAnalysis:
             finished=finished,
             versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            effects=effects,
+            word_use=() if plan.reads_images or not reference else self._word_use(reference),
+        )
+
+    def _effects(self, rules: Rules) -> tuple[Statistic, ...]:
+        """How much the probability of the prediction falls without the best words found, overall and by class.
+
+        The way of deletion with the smaller effect counts: what is removed must matter under both. None for regression,
+        whose output has no scale.
+        """
+        names = self.plan.explainer.class_names
+        columns = [
+            table[BEST] for (measure, _), table in rules.evidence.erasure.items() if measure == "comprehensiveness"
+        ]
+        if not names or not columns:
+            return ()
+        smallest = pd.concat(columns, axis=1).min(axis=1)
+        predicted = dict(zip(self.table["uid"], self.table["predicted"], strict=True))
+        by_class = smallest.groupby([int(predicted[uid]) for uid in smallest.index])
+        groups = [("", smallest), *((names[int(str(index))], values) for index, values in by_class)]
+        return tuple(
+            Statistic(BEST_DROP, "", subset, *mean_interval(defined(values), -1.0, 1.0, rules.alpha), len(values))
+            for subset, values in groups
+        )
+
+    def _word_use(self, name: str) -> tuple[WordUse, ...]:
+        """The words that a method ranks first in several texts of one predicted class, the most frequent first."""
+        table, classes = self.work.scores[name], self.plan.explainer.class_names
+        first, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for uid, outcome, scores in zip(table.index, table["predicted"], table["word_scores"], strict=True):
+            words = [_bare_word(word) for word in self._words(str(uid), table)]
+            label = classes[int(outcome)] if classes else ""
+            texts.update((word, label) for word in {*words})
+            if words and max(scores) > 0:
+                first[words[int(np.argmax(scores))], label] += 1
+        return tuple(
+            WordUse(word, label, count, texts[word, label])
+            for (word, label), count in sorted(first.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_WORDS]
+            if count > 1 and word
         )
 
     def text_table(self, audit: Audit) -> TextTable:
@@ -276,7 +327,7 @@ class AuditAnalysis:
 
     def _audited_data(self, texts: pd.DataFrame) -> AuditedData:
         corpus, names, notes = self.plan.corpus, self.plan.explainer.class_names, self._sample.notes
-        labelled = texts[texts["label"].notna()]
+        labelled = self._sample.table[self._sample.table["label"].notna()]
         accuracy = math.nan
         if len(labelled) and names:
             accuracy = float((labelled["predicted"] == labelled["label"].astype(float)).mean())
@@ -288,6 +339,7 @@ class AuditAnalysis:
             rows=int(str(notes["rows"])),
             texts=len(texts),
             accuracy=accuracy,
+            labeled=len(labelled),
             rationales=sum(uid in self.work.marked_examples for uid in texts["uid"]),
             classes=class_counts(texts, names),
             notes=(*(() if columns is None else columns.notes), *note_lines(notes["corpus"])),
@@ -297,6 +349,9 @@ class AuditAnalysis:
         )
 
 
+BEST_DROP = "fall of the output without the best words found"
+MOST_WORDS = 12
+"""Words that are listed as used by the model."""
 BELOW_CHANCE = 0.001
 """Probability of so few right predictions by chance, below which the order of the labels is doubtful."""
 MAX_IMAGE_SIDE = 96
@@ -340,6 +395,15 @@ def assumptions(corpus: Corpus, table: pd.DataFrame, outputs: Sequence[str]) -> 
         f"the labels are those of the outputs, although only {right} of {len(labelled)} are predicted, less "
         "than by chance: labels and outputs may be in another order",
     )
+
+
+def _bare_word(word: str) -> str:
+    """A word in lower case without the punctuation around it; as it is if there is nothing else.
+
+    >>> _bare_word("Friday,"), _bare_word("n't"), _bare_word("...")
+    ('friday', "n't", '...')
+    """
+    return re.sub(r"^\W+|\W+$", "", word.lower()) or word
 
 
 def _cell(table: pd.DataFrame, uid: str, column: str) -> list[float]:

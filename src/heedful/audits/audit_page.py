@@ -176,6 +176,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "untested": untested_labels(audit),
         "certainty": certainty(audit),
         "downloads": DOWNLOADS,
+        "effects": {row.subset or "all predictions": statistic_text(row) for row in audit.effects},
         "provenance": _provenance(audit),
     }
     return "".join(_ANSWER.render(values))
@@ -329,7 +330,8 @@ def _about(audit: Audit) -> dict[str, str]:
     """Model and data in one line."""
     data = audit.data
     texts = f"{format_number(data.texts)} of {format_number(data.rows)}"
-    accuracy = {"accuracy": format_share(data.accuracy)} if math.isfinite(data.accuracy) else {}
+    labeled = f"{format_share(data.accuracy)} of {format_number(data.labeled)} labeled {data.noun}"
+    accuracy = {"accuracy": labeled} if math.isfinite(data.accuracy) else {}
     return {"model": audit.model.name, "data": data.name, data.noun: texts, **accuracy}
 
 

@@ -55,6 +55,23 @@ class FailureExample:
 
 
 @dataclass(frozen=True)
+class WordUse:
+    """A word that an explanation ranks first in several texts of one predicted class.
+
+    Args:
+        word: in lower case, without punctuation around it.
+        predicted: the class that it speaks for.
+        first: texts in which it is ranked first.
+        texts: texts of this predicted class that contain it.
+    """
+
+    word: str
+    predicted: str
+    first: int
+    texts: int
+
+
+@dataclass(frozen=True)
 class MethodAudit:
     """Everything that an audit says of one method.
 
@@ -123,7 +140,7 @@ class AuditedData:
     Args:
         columns: role ("text", "second text", "label", "rationale", "id") to column.
         rows: rows of the file; `texts` of them were audited.
-        accuracy: on the audited texts; NaN without labels.
+        accuracy: on all labeled texts that were read, of which there are `labeled`; NaN without labels.
         rationales: audited texts with marked words.
         classes: number of audited texts by predicted class.
         notes: remarks, for instance how label names were matched.
@@ -143,6 +160,7 @@ class AuditedData:
     digest: str
     noun: str = "texts"
     assumptions: tuple[str, ...] = ()
+    labeled: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,6 +173,8 @@ class Audit:
         pairs: rank correlation of each two methods, one as `method` and the other as `subset`.
         struck: measures that do not count on this data, by `measure_label`, with the reason.
         untested: questions that were not asked, with the reason and the remedy.
+        effects: by predicted class (`subset`, empty for all), how much the output falls without the best words found.
+        word_use: the words that the first method ranks first most often.
         recommended: names of the methods that may be shown, best first.
         sentence: the answer in one sentence.
         caution: the sentence that must go with every heat-map.
@@ -184,6 +204,8 @@ class Audit:
     finished: bool
     versions: Mapping[str, str]
     date: str = ""
+    effects: tuple[Statistic, ...] = ()
+    word_use: tuple[WordUse, ...] = ()
 
     def method(self, name: str) -> MethodAudit:
         """The audit of one method by its name."""

@@ -83,15 +83,15 @@ def untested_labels(audit: Audit) -> dict[str, str]:
 
 
 def certainty(audit: Audit) -> str:
-    """How sure the intervals are, and why looking again costs nothing."""
+    """How sure the intervals are, and what looking again costs."""
     times = {1: "once", 2: "twice"}.get(audit.look, f"{audit.look} times")
     power = str(audit.look).translate(_SUPERSCRIPTS)
     return (
         f"{format_number(audit.data.texts)} of {format_number(audit.data.rows)} {audit.data.noun} were audited, drawn "
         f"at random (seed {audit.seed}) in proportion to the predicted classes; all methods saw the same ones. This "
         f"audit has been looked at {times}. The tests of a look err with probability .05/2{power} = "
-        f"{0.05 / 2**audit.look:.3g} at most, all looks together with .05, however often the audit goes on: looking "
-        f"again costs nothing later. Intervals are at level {100 * audit.level:.4g} %."
+        f"{0.05 / 2**audit.look:.3g} at most, all looks together with .05, however often the audit goes on; so each "
+        f"further look needs stronger evidence. Intervals are at level {100 * audit.level:.4g} %."
     )
 
 

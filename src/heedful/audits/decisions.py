@@ -9,8 +9,10 @@ from pathlib import Path
 from heedful.audits.audit_result import MethodAudit
 from heedful.audits.questions import QUESTIONS, Role
 from heedful.audits.verdict_rules import FAITHFUL, Rules
-from heedful.results import Decision, Finding, Verdict
+from heedful.results import Decision, Finding, Statistic, Verdict
 
+NO_EFFECT = 0.05
+"""Where the probability of a prediction falls by less than this without the best words found, words do not matter."""
 CHEAP_SECONDS = 0.1
 """Below this nobody waits for an explanation."""
 UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
@@ -132,6 +134,25 @@ def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "tex
     return (
         f"Show {first.name}: on {texts} {noun} it reaches {first.achievable:.0%} of the achievable faithfulness, and "
         f"no method is clearly better.{more}{not_shown}"
+    )
+
+
+def nothing_sentence(effects: Sequence[Statistic], noun: str = "texts") -> str:
+    """Which predictions do not rest on words, so that no explanation can show why; empty if there are none.
+
+    Args:
+        effects: how much the output falls without the best words found, by predicted class.
+    """
+    unit = UNITS[noun][1]
+    whole = [row for row in effects if not row.subset and row.value < NO_EFFECT]
+    classes = [row for row in effects if row.subset and row.value < NO_EFFECT]
+    if not (whole or classes):
+        return ""
+    which = "The predictions" if whole else f"Predictions of {_join([row.subset for row in classes])}"
+    most = max(row.value for row in whole or classes)
+    return (
+        f" {which} do not rest on single {unit}: without the best {unit} found, the output falls by {most:.3f} on "
+        "average. There is nothing to show for them."
     )
 
 
