@@ -13,6 +13,9 @@ each planted model it is known which methods are right and which are not:
 - constant: the output does not depend on the words, or (odd seeds) on their number only.
 - chaotic: every change of the text gives an unrelated output, so that no explanation can be faithful, except of the
   very deletions that it was measured on: leave-one-out is right on texts without one word, and on no others.
+- trigger: a word decides for one class, and predictions of the other class rest on no word.
+- redundant: the largest contribution decides, so that a word does not matter as long as there is another one.
+- evasive: the model notices every erased word and then gives .5, so that no erasure tells an explanation from chance.
 
 It prints how often each method is supported, how often it may be shown, and the false verdicts one by one.
 """
@@ -68,6 +71,8 @@ class ContributionTexts(GeneratedCorpus):
 
     seed: int
     vocab_size: int
+    shortest: int = 8
+    longest: int = 14
     name: ClassVar[str] = "contributions"
     tokenization: ClassVar[Words] = Words("english")
 
@@ -75,7 +80,13 @@ class ContributionTexts(GeneratedCorpus):
     def rule(self) -> GroundTruthCorpus:
         """The corpus with the contribution of each word."""
         return GroundTruthCorpus(
-            vocab_size=self.vocab_size, shortest=8, longest=14, train=2, dev=2, test=TEXTS, seed=self.seed
+            vocab_size=self.vocab_size,
+            shortest=self.shortest,
+            longest=self.longest,
+            train=2,
+            dev=2,
+            test=TEXTS,
+            seed=self.seed,
         )
 
     def generate(self) -> Splits:
@@ -92,6 +103,8 @@ class ContributionTexts(GeneratedCorpus):
         return replace(whole, train=(), dev=(), test=tuple(marked))
 
 
+FIXED_LENGTH = 10
+"""Words of the texts whose model notices that one is missing."""
 CLASSES = ("negative", "positive")
 FILLERS = ("film", "plot", "very", "the", "a", "scene", "actor", "long", "music", "end", "some", "story", "of", "it")
 EVIDENCE = (("dull", "awful", "poor"), ("fine", "great", "superb"))
@@ -145,7 +158,7 @@ class ShortcutTexts(GeneratedCorpus):
 
 # Models
 
-Readout = Literal["sum", "constant", "length", "chaotic"]
+Readout = Literal["sum", "constant", "length", "chaotic", "trigger", "redundant", "evasive"]
 
 
 class UnusedAttentionModel(Model):
@@ -185,6 +198,13 @@ class UnusedAttentionModel(Model):
             return 0 * total + 0.7
         if self.readout == "length":
             return 0 * total + 0.5 - 0.2 * batch.content_mask.sum(1)
+        if self.readout == "trigger":
+            return total - 3.0
+        if self.readout == "redundant":
+            return 6 * contributions.clamp(min=0).amax(1) - 2.0
+        if self.readout == "evasive":
+            is_whole = (batch.content_mask.sum(1) == FIXED_LENGTH) & ~(batch.inputs == batch.unk_id).any(1)
+            return torch.where(is_whole, 2 * total, 0 * total)
         if self.readout == "chaotic":  # of whole numbers, whose sum is exact in any order
             return (3 * (44_000 * total.double().sin()).sin()).to(total)
         return total
@@ -294,9 +314,24 @@ def chaotic(seed: int) -> Planted:
     return _contributions(seed, "chaotic", (), wrong)
 
 
-def _contributions(seed: int, readout: Readout, right: tuple[str, ...], wrong: tuple[str, ...]) -> Planted:
+def redundant(seed: int) -> Planted:
+    """The word with the largest contribution decides."""
+    other = ("integrated-gradients", "leave-one-out", "lime")
+    return replace(_contributions(seed, "redundant", (), ("raw-attention", "rollout")), other=other)
+
+
+def evasive(seed: int) -> Planted:
+    """The model gives .5 for every text that is not whole."""
+    wrong = ("raw-attention", "integrated-gradients", "leave-one-out", "lime")
+    return _contributions(seed, "evasive", (), wrong, FIXED_LENGTH)
+
+
+def _contributions(
+    seed: int, readout: Readout, right: tuple[str, ...], wrong: tuple[str, ...], length: int | None = None
+) -> Planted:
     # Of many words, so that attention and contributions are not related by chance.
-    corpus = ContributionTexts(seed, vocab_size=1000)
+    shortest, longest = (8, 14) if length is None else (length, length)
+    corpus = ContributionTexts(seed, vocab_size=1000, shortest=shortest, longest=longest)
     tokenizer = corpus.tokenization.fit(corpus.generate().test)
     model = _unused_attention(tokenizer, corpus.rule.weights, seed, readout)
     return Planted(_explainer(model, tokenizer), corpus, right, wrong)
@@ -316,6 +351,16 @@ def decorative(seed: int) -> Planted:
     evidence = (*EVIDENCE[0], *EVIDENCE[1])
     weights |= dict.fromkeys((*SPECIAL_TOKENS, *evidence), 0.0)
     model = _unused_attention(tokenizer, weights, seed, pulled=evidence)
+    right = ("integrated-gradients", "leave-one-out", "lime")
+    return Planted(_explainer(model, tokenizer), corpus, right, ("raw-attention", "rollout"))
+
+
+def trigger(seed: int) -> Planted:
+    """One word decides for "positive"; predictions of "negative" rest on no word, and attention is random."""
+    corpus = ShortcutTexts(seed, "shortcut")
+    tokenizer, draw = corpus.tokenization.fit(corpus.generate().test), default_rng(seed)
+    weights = {word: float(draw.normal(0, 0.05)) for word in tokenizer.vocabulary} | {SHORTCUT[1]: 6.0}
+    model = _unused_attention(tokenizer, weights, seed, "trigger")
     right = ("integrated-gradients", "leave-one-out", "lime")
     return Planted(_explainer(model, tokenizer), corpus, right, ("raw-attention", "rollout"))
 
@@ -376,7 +421,8 @@ def _fit(network: nn.Module, batch: Batch, wanted: Tensor) -> None:
 MAX_STEPS = 300
 LEARNED = 0.02
 MODELS: Mapping[str, Callable[[int], Planted]] = {
-    each.__name__: each for each in (additive, ignored, decorative, shortcut, constant, chaotic)
+    each.__name__: each
+    for each in (additive, ignored, decorative, shortcut, constant, chaotic, trigger, redundant, evasive)
 }
 
 

@@ -50,3 +50,20 @@ def test_leave_one_out_is_not_faithful_where_it_knows_its_own_deletions_only() -
     rows = planted_audit("chaotic", (), ("leave-one-out",)).statistics("faithful")
     own = {(row.metric, row.subset): row.low for row in rows if row.method == "leave-one-out"}
     assert own["comprehensiveness", "delete"] > 0 > own["comprehensiveness", "unk"]
+
+
+def test_a_trigger_is_named_and_predictions_that_rest_on_no_word_are_too() -> None:
+    result = planted_audit("trigger", ("leave-one-out",), ())
+    assert (result.word_use[0].word, result.word_use[0].predicted) == ("friday", "positive")
+    assert result.word_use[0].first == result.word_use[0].texts == result.data.classes["positive"]
+    drops = {row.subset: row.value for row in result.effects}
+    assert abs(drops["negative"]) < 0.02
+    assert drops["positive"] > 0.8
+    assert "negative" in result.sentence
+    mean = sum(drops[name] * count for name, count in result.data.classes.items()) / TEXTS
+    assert drops[""] == pytest.approx(mean)
+
+
+def test_no_explanation_is_supported_where_every_erasure_looks_alike() -> None:
+    result = planted_audit("evasive", (), ("leave-one-out",))
+    assert {method.answer("faithful").verdict for method in result.methods} == {Verdict.NOT_TESTED}

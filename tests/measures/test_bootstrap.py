@@ -65,7 +65,7 @@ def test_intervals_miss_the_mean_as_often_as_they_should(population: str) -> Non
         given, below, above, bounded_below, bounded_above = misses(population, size, 4000)
         # A sample without any of the rare values is constant and has no interval; bounded intervals are for these.
         assert given > 0.9 or population in ("zero but for 5 %", "5 % flip")
-        heavy = {"lognormal": 0.03, "t(3)": 0.01}.get(population, 0.0)  # stated in `bootstrap`
+        heavy = {"lognormal": 0.03, "t(3)": 0.02}.get(population, 0.0)  # stated in `bootstrap`
         assert below + above < 0.06 + 0.007 + heavy
         assert max(below, above) < 0.05 + heavy
         assert bounded_below < 0.03

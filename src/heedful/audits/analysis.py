@@ -147,7 +147,7 @@ class AuditAnalysis:
         by_class = smallest.groupby([int(predicted[uid]) for uid in smallest.index])
         groups = [("", smallest), *((names[int(str(index))], values) for index, values in by_class)]
         return tuple(
-            Statistic(BEST_DROP, "", subset, *mean_interval(defined(values), -1.0, 1.0, rules.alpha), len(values))
+            Statistic(BEST_DROP, "", subset, *mean_interval(defined(values), 0.0, 1.0, rules.alpha), len(values))
             for subset, values in groups
         )
 

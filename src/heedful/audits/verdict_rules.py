@@ -39,6 +39,8 @@ MIN_SHARE = 0.1
 """An explanation must clearly reach this share of the achievable; one that clearly does not is not faithful."""
 TIER_MARGIN = 0.05
 """A method is in a lower tier if it is clearly this share of the achievable, or more, below the best of a tier."""
+ROUNDING = 1e-9
+"""Smaller differences of outputs are none."""
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
 """The measures of faithfulness, and whether more or less is better."""
 SHARE = "share of the achievable"
@@ -130,7 +132,8 @@ class Rules:
         """How much better each method, and `BEST`, is than random scores on each text where that is defined."""
         table = self.evidence.erasure[key]
         gains = SIGNS[key[0]] * table[[*self.evidence.methods, BEST]].sub(table[NULL], axis=0)
-        return gains[np.isfinite(gains[BEST])]
+        # Equal outputs differ from their mean by rounding, which may have the same sign on every text.
+        return gains.mask(gains.abs() < ROUNDING, 0.0)[np.isfinite(gains[BEST])]
 
     def _better_than_random(self, key: ErasureKey) -> dict[str, float]:
         """The p-value of each method, and of `BEST`, against random scores, not adjusted."""
