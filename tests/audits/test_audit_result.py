@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from heedful.audits.audit_result import Audit
+from heedful.audits.audit_result import Audit, Requirement
 from heedful.audits.audit_tables import download_files
-from heedful.audits.questions import QUESTIONS
+from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS
 from heedful.results import Verdict
 from heedful.types import UserError
 from tests.audits.sample_audit import SAMPLES, sample_audit
@@ -103,3 +103,31 @@ def test_a_measurement_without_a_number_of_texts_is_a_missing_value() -> None:
     assert counts.isna().sum() == 1
     assert counts.dropna().unique().tolist() == [212]
     assert download_files(audit)["measurements.parquet"]
+
+
+def with_dependence(audit: Audit, verdict: Verdict) -> Audit:
+    """The audit in which dependence on the model has this verdict for every method."""
+    methods = tuple(
+        replace(
+            method,
+            answers=tuple(
+                replace(answer, verdict=verdict) if answer.question == MODEL_DEPENDENT else answer
+                for answer in method.answers
+            ),
+        )
+        for method in audit.methods
+    )
+    return replace(audit, methods=methods)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "unmet", "caveats"),
+    [(Verdict.SUPPORTED, 0, 0), (Verdict.NOT_SUPPORTED, 1, 0), (Verdict.UNDECIDED, 1, 0), (Verdict.NOT_TESTED, 0, 1)],
+)
+def test_faithful_scores_that_do_not_depend_on_the_model_meet_no_requirement(
+    verdict: Verdict, unmet: int, caveats: int
+) -> None:
+    audit = with_dependence(sample_audit(), verdict)
+    requirement = Requirement.parse("leave-one-out: faithful")
+    assert (len(requirement.unmet(audit)), len(requirement.caveats(audit))) == (unmet, caveats)
+    assert Requirement.parse("leave-one-out: stable").unmet(audit) == []

@@ -18,8 +18,8 @@ from typing import get_args, get_origin, get_type_hints
 
 import pandas as pd
 
-from heedful.audits.questions import QUESTIONS, TOPICS
-from heedful.audits.verdict_rules import measure_label
+from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS, TOPICS
+from heedful.audits.verdict_rules import FAITHFUL, measure_label
 from heedful.formatting import page_text
 from heedful.results import Decision, Finding, Statistic, Verdict
 from heedful.store.recipe import Json, to_json
@@ -27,7 +27,7 @@ from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
-SCHEMA = 3
+SCHEMA = 4
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
 
 
@@ -353,13 +353,30 @@ class Requirement:
             return [f"{self.method} was not audited"]
         lines = [
             f"{self.method} is not {answer.question}: {answer.reason}"
-            for answer in map(method.answer, self.questions)
+            for answer in map(method.answer, self._implied(method))
             if answer.verdict is not Verdict.SUPPORTED
         ]
         if self.shown and method.decision is not Decision.SHOW:
             decision = "a control" if method.decision is None else method.decision.value
             lines.append(f"{self.method} may not be shown ({decision}): {method.reason}")
         return lines
+
+    def _implied(self, method: MethodAudit) -> tuple[str, ...]:
+        """The questions, and dependence on the model with faithfulness: without it, scores say nothing of this model."""
+        if FAITHFUL not in self.questions or MODEL_DEPENDENT in self.questions:
+            return self.questions
+        is_tested = method.answer(MODEL_DEPENDENT).verdict is not Verdict.NOT_TESTED
+        return (*self.questions, MODEL_DEPENDENT) if is_tested else self.questions
+
+    def caveats(self, audit: Audit) -> list[str]:
+        """What a requirement that is met does not say, one line each."""
+        method = next((method for method in audit.methods if method.name == self.method), None)
+        if method is None or FAITHFUL not in self.questions:
+            return []
+        answer = method.answer(MODEL_DEPENDENT)
+        if answer.verdict is not Verdict.NOT_TESTED:
+            return []
+        return [f"whether {self.method} depends on the model was not tested: {answer.reason}"]
 
 
 def _refuse_constant(name: str) -> float:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # both import this module
     from heedful.audits.work_list import AuditPlan, FinishedWork
 
 RANDOMIZED_SEED = 0
+MODEL_DEPENDENT = "model-dependent"
+"""The question that randomized weights answer."""
 MODEL_CHANGE = 0.5
 """A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
 STABLE_CORRELATION = 0.7
@@ -214,7 +216,7 @@ class Faithful(Question):
 class ModelDependent(MeanQuestion):
     """Scores on a copy of the model with random weights: 1 - their rank correlation with the scores."""
 
-    name = "model-dependent"
+    name = MODEL_DEPENDENT
     label = "depends on the model"
     title = "Does the explanation change when the model is another?"
     measured = (

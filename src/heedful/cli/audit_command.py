@@ -86,6 +86,8 @@ def audit(
     if not screen.quiet:
         result.show()
     say(f"Answer page: {(out / 'index.html').resolve()}")
+    for line in (line for requirement in requirements for line in requirement.caveats(result)):
+        complain(f"note: {line}")
     unmet = [line for requirement in requirements for line in requirement.unmet(result)]
     for line in unmet:
         complain(f"requirement not met: {line}")
