@@ -362,7 +362,7 @@ class Requirement:
         return lines
 
     def _implied(self, method: MethodAudit) -> tuple[str, ...]:
-        """The questions, and dependence on the model with faithfulness: without it, scores say nothing of this model."""
+        """The questions, and with faithfulness dependence on the model: other scores say nothing about this model."""
         if FAITHFUL not in self.questions or MODEL_DEPENDENT in self.questions:
             return self.questions
         is_tested = method.answer(MODEL_DEPENDENT).verdict is not Verdict.NOT_TESTED

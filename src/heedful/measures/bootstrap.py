@@ -3,8 +3,8 @@
 A percentile interval of few or skewed values is too narrow: it misses the mean up to three times as often as it should.
 Here each resampled mean is divided by the resample's own standard error, as in a t statistic. From `MIN_EXAMPLES` on,
 such an interval misses the mean in 5 +- 1 % of samples, also for skewed values and for rare large ones; less often if
-there are two values only (right or wrong); up to 8 % with tails as heavy as those of a lognormal or t(3). With fewer examples
-there is none. That is the share among samples that have an interval. Of values that are 0 but for 5 % (10 %) of the
+there are two values only (right or wrong); up to 8 % with tails as heavy as those of a lognormal or t(3). There is none
+for fewer examples. These are shares of the samples that have an interval: of values that are 0 but for 5 % (10 %) of
 examples, 28 % (8 %) of the samples of 25 are constant and have none, and where the others differ by noise, their
 interval misses the mean as often: no sample tells what is not in it. `bounded_mean` has bounds for that case. A rule by
 the skewness of the sample would make it worse: samples that miss the mean are the ones that happen to look symmetric.
