@@ -106,7 +106,11 @@ class ContributionTexts(GeneratedCorpus):
 FIXED_LENGTH = 10
 """Words of the texts whose model notices that one is missing."""
 CLASSES = ("negative", "positive")
-FILLERS = ("film", "plot", "very", "the", "a", "scene", "actor", "long", "music", "end", "some", "story", "of", "it")
+FILLERS = (
+    "film", "plot", "very", "the", "a", "scene", "actor", "long", "music", "end", "some", "story", "of", "it",
+    "performance", "production", "atmosphere", "documentary",
+)  # fmt: skip
+"""Words without meaning, some longer than those that decide: a ranking by length must not be right by chance."""
 EVIDENCE = (("dull", "awful", "poor"), ("fine", "great", "superb"))
 SHORTCUT = ("monday", "friday")
 

@@ -218,6 +218,7 @@ class AuditAnalysis:
             methods=tuple(methods),
             controls=frozenset(CONTROL_METHODS),
             erasure=self._erasure(),
+            blind=tuple(plan.blind),
             tables={question.name: question.read(self.work) for question in QUESTIONS},
             unasked={
                 (question.name, name): question.unasked(plan, method)

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from heedful.attributions.controls import randomize_weights
 from heedful.attributions.method import Baseline, feature_counts, feature_index, method_name, tags_of
 from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
+from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.data.subwords import N_CHECKED_TEXTS
 from heedful.measures.erasure import ErasureOutputs, bin_counts
@@ -294,6 +295,8 @@ class BlockAttributions(Recipe):
         if self.randomized is not None:
             model = _randomized_copy(self.sample.subject, model, self.randomized, workspace)
         method = self.method.prepare(model) if isinstance(self.method, SupportsPreparation) else self.method
+        if isinstance(method, BlindScores):
+            method = method.of_texts(block.loaded.splits["test"])
         explained = _OtherModel(method, model)
         rows = list(attribution_rows(block.loaded, block.batch, explained, block.examples)) if block.examples else []
         table = pd.DataFrame(rows)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -60,7 +60,8 @@ class AuditEvidence:
 
     Args:
         methods: audited methods, controls included.
-        erasure: by measure and way of deletion, with the columns `NULL` and `BEST` beside the methods.
+        erasure: by measure and way of deletion, with columns for `NULL`, `BEST` and `blind` beside the methods.
+        blind: names of orders that ignore the model, and that an explanation must beat to say anything about it.
         tables: by question, what its `read` returned.
         unasked: why a question has no numbers for a method, by question and method.
         seconds: per text.
@@ -70,6 +71,7 @@ class AuditEvidence:
     methods: tuple[str, ...]
     controls: frozenset[str]
     erasure: Mapping[ErasureKey, pd.DataFrame]
+    blind: tuple[str, ...] = ()
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     unasked: Mapping[tuple[str, str], str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -131,7 +133,7 @@ class Rules:
     def _gains(self, key: ErasureKey) -> pd.DataFrame:
         """How much better each method, and `BEST`, is than random scores on each text where that is defined."""
         table = self.evidence.erasure[key]
-        gains = SIGNS[key[0]] * table[[*self.evidence.methods, BEST]].sub(table[NULL], axis=0)
+        gains = SIGNS[key[0]] * table[[*self.evidence.methods, *self.evidence.blind, BEST]].sub(table[NULL], axis=0)
         # Equal outputs differ from their mean by rounding, which may have the same sign on every text.
         return gains.mask(gains.abs() < ROUNDING, 0.0)[np.isfinite(gains[BEST])]
 
@@ -168,7 +170,7 @@ class Rules:
         """
         parts = [gains / scale for key in keys if (scale := float((gains := self.gains[key])[BEST].mean())) > 0]
         if not parts:
-            return pd.DataFrame(columns=[*self.evidence.methods, BEST], dtype=float)
+            return pd.DataFrame(columns=[*self.evidence.methods, *self.evidence.blind, BEST], dtype=float)
         return sum(parts[1:], parts[0]) / len(parts)
 
     def faithful(self) -> dict[str, Finding]:
@@ -189,11 +191,16 @@ class Rules:
         sensitive = [key for key, p in self.p_values.items() if key not in short and p[BEST] <= self.alpha]
         above, below = self._above_least_share(self._composite(sensitive)), self._below_least_share()
         worse, shares = self._worse_than_random(), self._shares(self.composite, "composite")
+        blind, beats = self._beats_blind_orders()
         answers = {}
         for name in rows:
             texts = int(self.composite[name].notna().sum())
             share = Statistic(SHARE, name, "", *shares[name], texts, null=MIN_SHARE, p_value=above[name])
-            answers[name] = self._faithful_answer(name, rows[name], share, below[name], worse[name])
+            answer = self._faithful_answer(name, rows[name], share, below[name], worse[name])
+            if answer.verdict is Verdict.SUPPORTED and blind and not beats[name] <= self.alpha:
+                reason = f"{answer.reason}, but not clearly more than ranking by {blind}, which ignores the model"
+                answer = replace(answer, verdict=Verdict.UNDECIDED, reason=reason)
+            answers[name] = answer
         return answers
 
     def _erasure_rows(self, key: ErasureKey) -> list[Statistic]:
@@ -238,6 +245,15 @@ class Rules:
         missing = [defined(MIN_SHARE * table[BEST] - table[name]) for name in names]
         lowest = (MIN_SHARE - 1) * float(table[BEST].max()) if len(table) else math.nan
         return dict(zip(names, adjust_holm([p_value(values, lowest) for values in missing]), strict=True))
+
+    def _beats_blind_orders(self) -> tuple[str, dict[str, float]]:
+        """The best of the orders that ignore the model, and the p-values (Holm) of the methods against it."""
+        table, names = self.composite, self.evidence.methods
+        if not self.evidence.blind or not len(table):
+            return "", {}
+        best = max(self.evidence.blind, key=lambda name: (float(table[name].mean()), name))
+        excess = [defined(table[name] - table[best]) for name in names]
+        return best, dict(zip(names, adjust_holm(_p_values(excess, self.alpha, "blind orders")), strict=True))
 
     def _worse_than_random(self) -> dict[str, dict[ErasureKey, float]]:
         """By method and measure that counts, the p-value of being worse than random scores (Holm over all of them)."""

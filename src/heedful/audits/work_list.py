@@ -13,6 +13,7 @@ import pandas as pd
 
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.method import Baseline
+from heedful.audits.blind_scores import BLIND_RULES, BlindScores
 from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS, Topic
@@ -101,9 +102,14 @@ class AuditPlan:
         return {**self.methods, **{name: each for name, each in CONTROL_METHODS.items() if name not in self.left_out}}
 
     @property
+    def blind(self) -> dict[str, Method]:
+        """Orders that ignore the model, which every explanation must beat; images have none."""
+        return {} if self.reads_images else {rule: BlindScores(rule) for rule in BLIND_RULES}
+
+    @property
     def scored(self) -> dict[str, Method]:
-        """The methods that have scores, random orders included."""
-        return {**self.answered, **NULL_METHODS}
+        """The methods that have scores, random and model-blind orders included."""
+        return {**self.answered, **NULL_METHODS, **self.blind}
 
     @property
     def recomputable(self) -> dict[str, Method]:
