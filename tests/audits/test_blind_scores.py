@@ -9,8 +9,11 @@ import torch
 
 from heedful.attributions.method import tags_of
 from heedful.audits.blind_scores import BLIND_RULES, BlindScores
-from heedful.types import Batch, Example, Model, NotApplicable
+from heedful.models.attentive import LinearBagOfWords
+from heedful.tasks import BinaryClassification
+from heedful.types import Batch, Example, NotApplicable
 
+MODEL = LinearBagOfWords(BinaryClassification(), torch.zeros(2, 1), torch.ones(1))
 EXAMPLES = (Example("a", ("The film sings",), 0), Example("b", ("the end",), 1))
 EXPECTED = {
     "word length": [[3.0, 4.0, 5.0], [3.0, 3.0, 0.0]],
@@ -25,7 +28,7 @@ def test_every_token_has_the_score_of_its_word(rule: str) -> None:
     mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     batch = Batch(("a", "b"), torch.ones_like(words), mask, torch.zeros_like(words), words)
     method = BlindScores(rule)
-    result = method.of_texts(EXAMPLES)(Model(), batch, torch.zeros(2, dtype=torch.long))
+    result = method.of_texts(EXAMPLES)(MODEL, batch, torch.zeros(2, dtype=torch.long))
     rows = [
         [EXPECTED[rule][row][word] if word >= 0 else 0.0 for word in numbers]
         for row, numbers in enumerate(words.tolist())
@@ -34,4 +37,4 @@ def test_every_token_has_the_score_of_its_word(rule: str) -> None:
     assert result.mask.tolist() == (words >= 0).tolist()
     assert (tags_of(method).reads, tags_of(method).pooling) == ("nothing", "mean")
     with pytest.raises(NotApplicable):
-        method(Model(), batch, torch.zeros(2, dtype=torch.long))
+        method(MODEL, batch, torch.zeros(2, dtype=torch.long))
