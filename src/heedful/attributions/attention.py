@@ -101,7 +101,7 @@ class RawAttention(CheckedOptions):
 @register("head-attention")
 @dataclass(frozen=True)
 class HeadAttention(CheckedOptions):
-    """Attention weights of one layer in the row that the head reads, a class token's or the last: the usual heat map.
+    """Attention weights of one layer in the row that the head reads, a class token's or the last: the usual heat-map.
 
     All rows are read where the head reads all, or where a text has no class token. For pooled models the same as
     `RawAttention`.

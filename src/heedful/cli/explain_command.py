@@ -41,10 +41,10 @@ def explain(
     second: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=METHOD_HELP)] = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="Class to explain (default: the predicted class).")
+        str | None, typer.Option("--target", help="Class or next token to explain (default: the predicted one).")
     ] = None,
     contrast: Annotated[
-        str | None, typer.Option("--contrast", help="Explain why the target class rather than this one.")
+        str | None, typer.Option("--contrast", help="Explain the target rather than this class or token.")
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the model's tokens instead of words.")] = False,
     text_column: TextColumnOption = None,

@@ -268,7 +268,7 @@ def clean_review(text: str) -> str:
 
 
 class IMDB(FileCorpus):
-    """IMDB reviews under 400 tokens, lower case and without punctuation (Jain & Wallace 2019), from the best source."""
+    """IMDB reviews under 400 tokens, lower case and without punctuation (Jain & Wallace 2019)."""
 
     name: ClassVar[str] = "imdb"
     tokenization: ClassVar[Words] = Words(min_documents=10, longer_than=6, shorter_than="longest")
@@ -418,7 +418,7 @@ class Babi(PublishedCorpus):
 
 
 class CNN(PublishedCorpus):
-    """Cloze questions about CNN stories with anonymised entities.
+    """Cloze questions about CNN stories with anonymized entities.
 
     The classes are the entities of the training stories; the candidates of an example are those in its story. Questions
     whose answer is in no training story are left out and counted.

@@ -104,7 +104,7 @@ MEASURES_OF_TOP = ("top-k", *get_args(TopKAgreement))
 
 @dataclass(frozen=True)
 class Agreement(ShardedTrial):
-    """Correlation of every two methods on every text, with controls.
+    """Agreement of each pair of methods on each text, with controls.
 
     Args:
         methods: the one in question first, as a rule attention; its units are compared. A model that does not show its

@@ -96,7 +96,7 @@ RIGHT_AREA, WRONG_AREA = "auc_right", "auc_wrong"
 
 @dataclass(frozen=True)
 class Plausibility(Trial):
-    """How well the scores of each method rank the words first that people marked; one row per text, part and method.
+    """How high the scores of each method rank the words that people marked; one row per text, part and method.
 
     Args:
         subject: a model on a corpus with rationales; see `OnOtherData` for another corpus.
