@@ -36,8 +36,10 @@ def attefa(
     table: TableOptions,
     pool: PoolOptions,
     machine: WorkspaceOptions,
-    dev: Annotated[str | None, typer.Option("--dev", help="Table of the dev split (default: a part of --data).")] = None,
-    test: Annotated[str | None, typer.Option("--test", help="Table of the test split (default: a part of --data).")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", help="Table of the dev split (default: part of --data).")] = None,
+    test: Annotated[
+        str | None, typer.Option("--test", help="Table of the test split (default: part of --data).")
+    ] = None,
     encoder: Annotated[
         str, typer.Option("--encoder", help="Encoder: bilstm, gru, convolution or perceptron.")
     ] = "bilstm",

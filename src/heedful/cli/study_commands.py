@@ -54,10 +54,10 @@ def study_build(
     ] = None,
     seed: SeedOption = 0,
     scores: Annotated[
-        str, display_option("--scores", help="Scores to show: positive (evidence for the prediction), or size (absolute scores).")
+        str, display_option("--scores", help="Show positive (for the prediction only) or size (absolute scores).")
     ] = "positive",
     scale: Annotated[
-        str, display_option("--scale", help="Shade by share (of the largest score), or by rank (the same shades for all methods).")
+        str, display_option("--scale", help="Shade by share (of the largest score) or rank (alike for all methods).")
     ] = "share",
     title: Annotated[str, display_option("--title", help="Title of the pages.")] = "",
     url: Annotated[str, typer.Option("--url", help="Address where people reach the study.")] = "http://127.0.0.1:8000",
