@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import ClassVar
 
 from heedful import catalogue
@@ -166,9 +167,8 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 def _select(results: Sequence[Result], trial: str, encoder: str) -> list[Result]:
     """Results on this paper's models: those of other papers were trained by other rules."""
     wanted = ("jain-wallace", trial, encoder, "additive", "kendall")
-    chosen = [
-        each for each in results if (each.paper, each.trial, each.encoder, each.attention, each.measure) == wanted
-    ]
+    about = attrgetter("paper", "trial", "encoder", "attention", "measure")
+    chosen = [result for result in results if about(result) == wanted]
     return sort_by_corpus(distinguish(chosen), tuple(JainWallaceOptions.known_corpora))
 
 
@@ -216,19 +216,19 @@ def _table_2(results: Sequence[Result]) -> TableView:
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Figures 6 to 8: differences of mean correlations by corpus; quick versions are left out."""
-    comparable = [each for each in results if not each.quick]
-    bilstm = {each.label: each for each in _select(comparable, "agreement", "bilstm")}
-    average = {each.label: each for each in _select(comparable, "agreement", "average")}
+    comparable = [result for result in results if not result.quick]
+    bilstm = {result.label: result for result in _select(comparable, "agreement", "bilstm")}
+    average = {result.label: result for result in _select(comparable, "agreement", "average")}
     charts: list[Bars] = []
     for title, method in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", LEFT_OUT),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
         pair = f"gradient~{LEFT_OUT} over attention~{method}"
-        charts += _difference_bars(title, {label: each.compare("excess", pair) for label, each in bilstm.items()})
+        charts += _difference_bars(title, {label: result.compare("excess", pair) for label, result in bilstm.items()})
     differences = {}
     for label in (label for label in bilstm if label in average):
-        one, other = (each[label].compare("mean", f"attention~{LEFT_OUT}") for each in (average, bilstm))
+        one, other = (runs[label].compare("mean", f"attention~{LEFT_OUT}") for runs in (average, bilstm))
         differences[label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
     title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
     return (*charts, *_difference_bars(title, differences))
@@ -238,7 +238,7 @@ def _difference_bars(title: str, numbers: Mapping[str, Comparison]) -> tuple[Bar
     shown = {label: number for label, number in numbers.items() if number.ours is not None}
     if not shown:
         return ()
-    ours, theirs = ([each.ours for each in shown.values()], [each.published for each in shown.values()])
+    ours, theirs = ([number.ours for number in shown.values()], [number.published for number in shown.values()])
     return (Bars(title, Axis("mean difference of tau"), tuple(shown), beside_published(ours, theirs)),)
 
 

@@ -132,8 +132,8 @@ def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
     _, numbers = find_published("adversarial-tradeoff", about, "wiegreffe-pinter")
     methods = [method for metric, method, _ in numbers if metric == "jsd"]
     return [
-        (float(each.split()[-1]), numbers["f1", each, ""], numbers["tvd", each, ""], numbers["jsd", each, ""])
-        for each in methods
+        (float(method.split()[-1]), numbers["f1", method, ""], numbers["tvd", method, ""], numbers["jsd", method, ""])
+        for method in methods
     ]
 
 
