@@ -163,6 +163,7 @@ def test_jain_wallace_runs_on_a_users_table(table: Path, tmp_path: Path, monkeyp
             attentions=("additive",),
             embeddings="random",
             data_dir=tmp_path,
+            limit=3,
         )
         workspace = Workspace(tmp_path / f"work-{second}")
         outcomes = run(papers.paper_recipes(options), workspace)
