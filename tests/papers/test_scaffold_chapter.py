@@ -321,7 +321,6 @@ def test_texts_that_are_predicted_right_and_wrong_have_columns_of_their_own() ->
     assert row["AUC, right predictions"] == pytest.approx(0.8, abs=0.002)
     assert row["AUC, wrong predictions"] == pytest.approx(0.2)
     assert (row["against random, right predictions"], row["against random"]) == ("above", "no different")
-    assert "only texts that are predicted right" in found.note
 
 
 def test_only_published_tables_beside_ours_are_doubted() -> None:

@@ -200,13 +200,13 @@ def _comparison_note(result: Result, number: int | None) -> str:
     if number is None:
         return "The paper has no such task."
     is_same = PUBLISHED_CORPORA.get(result.corpus) == number
-    data = "the same corpus" if is_same else "other data, so that only the order of the rows can be compared"
+    data = "the same corpus" if is_same else "other data, so only the order of the rows can be compared"
     facts = next(iter(_arms(result).values()))
-    examples = "each seed learns from others" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
-    stopping = "the same" if facts["share_dev"] else "others"
+    examples = "each seed learns from its own" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
+    stopping = "the same" if facts["share_dev"] else "different ones"
     note = (
         f"Published: {PUBLISHED_MODELS[number]}, five seeds; ours: {result.corpus} with {result.encoder}, {data}. "
-        "In the paper all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; "
+        "In the paper, all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; "
         f"here {examples}, and early stopping uses {stopping}. {DOUBT_MARK} Doubtful, see below."
     )
     return f"{note} A quick version, not comparable with the paper." if result.quick else note
@@ -269,7 +269,7 @@ def _verdict_table(result: Result) -> TableView:
     note = (
         f"{_metric_label(result)}. Intervals resample seeds and examples, for gains within seeds. Helps: the "
         "interval of the gain is above 0; does not help: it is below the smallest gain that matters "
-        f"({margin}); otherwise undecided. The paper's rule is for five seeds; with fewer there is a dash. "
+        f"({margin}); otherwise undecided. The paper's rule needs five seeds; a dash means fewer. "
         "An explanation that helps a student need not be faithful: it may give the answer away, and one that "
         "is not better than random scores taught nothing of its own."
     )
@@ -379,8 +379,8 @@ def _plausibility_note(result: Result, number: int, rank: str) -> str:
     )
     oracles = "Oracles were chosen on the rationales of the same texts. " if result.methods("oracle") else ""
     apart = (
-        "Scores explain the predicted class and people marked evidence for the true one: only texts that are predicted "
-        "right tell whether an explanation is plausible. "
+        "Scores explain the predicted class, but people marked evidence for the true one, so only correctly predicted "
+        "texts show whether an explanation is plausible. "
         if result.methods(RIGHT_AREA) and _plausibility_setting(result, "target") == "predicted"
         else ""
     )
@@ -434,7 +434,7 @@ def _doubt_table(taught: Sequence[Result], rated: Sequence[Result], studies: Seq
         for cells, reason in table_doubts(number):
             names = "; ".join(f"{row}, {column} examples" if column else row for row, column in cells)
             rows.append((f"table {number}", names or "the table", reason))
-    note = "Found by us in the published numbers, the text and the released code; our numbers do not depend on it."
+    note = "What we found in the published numbers, the text and the released code; our numbers do not depend on it."
     return TableView(f"{DOUBT_MARK} Doubtful published numbers", ("table", "cells", "why"), tuple(rows), note)
 
 

@@ -103,7 +103,7 @@ def data_warnings(splits: Splits, accuracy: float) -> tuple[str, ...]:
     warnings = []
     if len(labels) < _SMALL_TEST_SET:
         warnings.append(
-            f"Only {len(labels)} texts were tested, so the number is rough: another split may give another."
+            f"Only {len(labels)} texts were tested, so the number is rough: another split may give a different one."
         )
     if accuracy <= majority:
         warnings.append(
@@ -129,10 +129,10 @@ _METRICS = {"attefa": "AtteFa", "tvd": "TVD", "jsd": "JSD", "f1": "F1", "epoch":
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 5, and the bands of our specification."""
     chosen = _select(results)
-    note = "The paper counts texts before any filter by length, as ours do here; lengths are those of the test split."
+    note = "As in the paper, texts are counted before any filter by length; mean lengths are those of the test split."
     base_rows = tuple((result.model_label, result.compare("base_f1", tolerance=F1_TOLERANCE)) for result in chosen)
     base_note = (
-        f"F1 of class 1. Inside: within {F1_TOLERANCE}, half the width of the band expected of SST's base model."
+        f"F1 of class 1. Inside: within {F1_TOLERANCE}, half the width of the band expected for SST's base model."
     )
     band_note = "Bands of our specification (check 14), set from the paper before our runs and not adjusted since."
     return (
@@ -203,7 +203,7 @@ def _seed_table(caption: str, chosen: Sequence[Result]) -> TableView:
                 cells += [value, theirs.get(int(row["seed"]), {}).get(metric, "")]
             name = f"{row['seed']:.0f} against {row['base']:.0f}"
             rows.append((result.model_label, name, *cells, float(row["collapse"])))
-    note = "The same seed draws other random numbers in the authors' code: compare the spread, not the rows."
+    note = "A seed draws other random numbers in the authors' code, so compare the spread, not the rows."
     numbers = [column for title in _METRICS.values() for column in (title, "published")]
     return TableView(caption, ("corpus and encoder", "adversary", *numbers, "collapse"), tuple(rows), note)
 

@@ -265,9 +265,9 @@ def selection_table(results: Sequence[Result]) -> TableView:
             known = "quick version" if result.quick else "as published" if published.has_protocol(result.paper) else "–"
             key = (name, *rule, f"published: {differing}" if differing else known)
             rows.setdefault(key, {}).setdefault(result.label)
-    columns = ("trained", "corpora", "epoch that was kept", "epochs at most", "patience", "protocol")
+    columns = ("trained", "corpora", "selected epoch", "max epochs", "patience", "protocol")
     cells = tuple((name, ", ".join(labels), *rest) for (name, *rest), labels in rows.items())
-    note = "From the stored settings of each training. Published numbers stand only beside numbers of their protocol."
+    note = "From the stored settings of each training run. Published numbers are shown only for their own protocol."
     return TableView("How epochs were selected", columns, cells, note)
 
 

@@ -336,20 +336,19 @@ def tau_tolerance(pair: str) -> float | None:
 
 _BAND_NOTE = (
     "Bands of our specification (check 11), set from the paper before our runs and for three seeds, and not adjusted "
-    "since. That of DeepLIFT was set from the paper's, which was gradient times input."
+    "since. The band for DeepLIFT comes from the paper's DeepLIFT, which was gradient times input."
 )
 _TABLE_1_NOTE = (
-    "Not judged: the paper has a DistilBERT whose attention output was projected by the transposed weights, special "
-    "tokens in every ranking, and a Deep-SHAP that a fault of captum disturbed. Ours has none of the three, whatever "
-    "the transformer."
+    "Not judged: the paper uses a DistilBERT whose attention output was projected by the transposed weights, ranks "
+    "special tokens as well, and has Deep-SHAP scores distorted by a bug in captum. None of this applies to ours."
 )
 _TABLE_2_NOTE = (
     f"Tolerances are those expected on SST: {ATTENTION_TOLERANCE} with attention, {LIME_TOLERANCE} with LIME, "
     f"{PATH_TOLERANCE} for the two path methods, {DEEPLIFT_TOLERANCE} for DeepLIFT. Pairs with Deep-SHAP are not "
-    "judged: a fault of captum disturbed the published ones. The paper's DeepLIFT had no rule for any nonlinearity and "
-    "so was gradient times input; ours has such rules. On pairs of texts the paper's LIME treated tokens at the same "
-    "position of both texts as one feature. How far LIME agrees with integrated gradients depends on the length of "
-    "training: on SST our tau fell from 0.86 at the epoch that dev chose to 0.72 after eight epochs of equal accuracy "
+    "judged: a bug in captum distorted the published ones. The paper's DeepLIFT had no rule for any nonlinearity, so "
+    "it was gradient times input; ours has such rules. On pairs of texts, the paper's LIME treated tokens at the same "
+    "position of both texts as one feature. How well LIME agrees with integrated gradients depends on the length of "
+    "training: on SST, our tau fell from 0.86 at the epoch that dev chose to 0.72 after eight epochs of equal accuracy "
     "(60 texts). The paper's random padding vector is not the reason: trained with one, our models gave 0.89 and 0.91. "
     "Quick versions are not judged."
 )
@@ -378,7 +377,7 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
             rows.append((result.short_label, "learned", result.compare("accuracy", tolerance=tolerance)))
     note = (
         f"Inside: within {ACCURACY_TOLERANCE} of the published accuracy, as was expected on SST. Transformers are not "
-        "judged: the paper has DistilBERT, below its usual accuracy."
+        "judged: the paper uses a DistilBERT with less than its usual accuracy."
     )
     caption = "Table 3: accuracy with learned and uniform attention"
     return TableView(caption, ("corpus", "attention", "accuracy"), tuple(rows), note)
@@ -391,8 +390,8 @@ def _flow_table(results: Sequence[Result]) -> TableView:
         for method in PAPER_METHODS
     )
     note = (
-        "Not judged, for the reasons of table 1. The paper's row of Quora most likely has Int-Grad and DeepLIFT "
-        "exchanged. The paper has no IMDb: flow took too long there."
+        "Not judged, for the reasons given for table 1. In the paper's row for Quora, Int-Grad and DeepLIFT are most "
+        "likely swapped. The paper has no row for IMDb, where flow took too long."
     )
     return TableView("Table 4: attention flow", ("corpus", "with", "mean tau"), rows, note)
 
@@ -407,7 +406,7 @@ def _claim_table(results: Sequence[Result]) -> TableView:
     note = (
         "Tested on the corpora that were run, with the paper's methods; attention is rollout or flow in transformers. "
         "Means are over the fifteen pairs of its six methods. A claim is false if one corpus or model contradicts it, "
-        "by however little."
+        "even slightly."
     )
     is_tested = any(verdict != "not tested" for _, _, verdict in rows)
     return TableView("What the paper claims", ("claim", "our numbers", "verdict"), rows if is_tested else (), note)
@@ -424,11 +423,11 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, 
     }
     taus = {name: value for name, value in wanted.items() if value is not None}
     where, most = max(taus.items(), key=lambda item: item[1], default=("", 0.0))
-    count = str(len(taus)) if len(taus) == len(wanted) else f"{len(taus)}, of {len(wanted)} needed"
-    numbers = f"at most {_format(most)} of {count} ({where})" if taus else ""
+    count = f"{len(taus)} pairs" if len(taus) == len(wanted) else f"{len(taus)} of the {len(wanted)} pairs needed"
+    numbers = f"at most {_format(most)} over {count} ({where})" if taus else ""
     # One number can contradict "no method", but only all of them can support it.
     holds = False if most >= MAX_ATTENTION_TAU else True if len(taus) == len(wanted) else None
-    claim = f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more"
+    claim = f"(i) attention has a tau of {MAX_ATTENTION_TAU} or more with no method"
     yield claim, numbers, holds, f"agreement of attention, rollout or flow with one of {', '.join(PAPER_METHODS)}"
 
     recurrent, transformers = (_mean_taus(results, attention) for attention in ("attention", "rollout"))
@@ -609,9 +608,9 @@ def _truth_above_controls_table(evaluated: Sequence[Result]) -> TableView:
         rows.append((measure.replace("_", " "), *cells, ", ".join(failed) or "none", _measure_verdict(above)))
     columns = ("measure", "truth above random", "texts", "truth above adversarial attention", "texts")
     note = (
-        "Compared are the ground truth, random scores, and the weights farthest from the model's attention that leave "
-        "its prediction unchanged, on texts whose deciding words the model uses and the wrong scores do not name. A "
-        "corpus counts where the 95 % interval of the mean difference is above 0; of texts, ties count half. A measure "
+        "This compares the ground truth with random scores and with the weights farthest from the model's attention "
+        "that leave its prediction unchanged, on texts whose deciding words the model uses and the wrong scores miss. "
+        "A corpus counts if the 95 % interval of the mean difference is above 0; ties of texts count half. A measure "
         "recognizes the ground truth if it ranks it above both on every corpus."
     )
     caption = "Does each measure rank the ground truth above wrong explanations?"

@@ -189,9 +189,9 @@ def _table_1(results: Sequence[Result]) -> TableView:
     columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy", "printed")
     note = (
         "The paper counts the words of all splits and, for some corpora, the corpus before filtering; our numbers are "
-        "those of the training. F1 of class 1 for two classes, otherwise accuracy. Published beside ours are the "
-        "scores of the authors' models behind table 2, whose epoch was selected on dev as ours; the scores that table "
-        "1 prints are of earlier models, whose epoch was selected on test."
+        "those of our training data. F1 of class 1 for two classes, otherwise accuracy. The published scores beside "
+        "ours are those of the authors' models behind table 2, whose epochs were selected on dev like ours; the scores "
+        "printed in table 1 are those of earlier models, whose epochs were selected on test."
     )
     return TableView("Table 1: corpora, and BiLSTM with additive attention", columns, tuple(rows), note)
 
@@ -269,7 +269,7 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     )
     columns = ("attention", "mean divergence (JSD)", "mean change of output (0 to 1)")
     note = (
-        "Free weights are chosen for each text by itself, with a change of at most epsilon; a trained adversary is one "
-        "model for all texts, also for texts that it was not trained on."
+        "Free weights are chosen for each text separately, with a change of at most epsilon; a trained adversary is a "
+        "single model for all texts, including those that it was not trained on."
     )
     return SectionExtras((TableView("Trained adversaries beside free weights", columns, (free, *rows), note),))

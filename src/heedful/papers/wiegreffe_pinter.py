@@ -192,9 +192,7 @@ _GUIDES = ("uniform", "trained", "base", "adversary")
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 5, and the bands of our specification."""
-    note = (
-        "The paper counts IMDb's training texts before filtering by length, and does not say whose mean length it has."
-    )
+    note = "The paper counts IMDb's training texts before filtering by length, and does not define its mean length."
     chosen = [*_select(results, "adversarial-tradeoff"), *_select(results, "uniform-baseline")]
     sizes = corpus_size_table(results, chosen, "wiegreffe-pinter", note)
     note = "Bands of our specification (check 13), set from the authors' runs before ours and not adjusted since."
