@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from operator import attrgetter
 from typing import ClassVar
 
@@ -123,18 +124,14 @@ def _training(corpus: Corpus, *, has_question: bool) -> Training:
 
 
 def single_model_trials(subject: ModelRecipe, limit: int | None = None) -> list[Recipe]:
-    """The trials of the paper that need one model only."""
-    return [
-        Performance(subject),
-        Permutation(subject, limit=limit),
-        Agreement(subject, (RawAttention(), Gradient(), LeaveOneOut("distribution")), limit=limit),
-        AdversarialAttention(subject, limit=limit),
-        AttributionTable(subject, RawAttention(), limit=limit),
-    ]
+    """The trials of the paper that need one model only, with the first solver and epsilon."""
+    trials = jain_wallace_trials(subject, None, limit)
+    others = [trial for trial in trials if isinstance(trial, AdversarialAttention)][1:]
+    return [trial for trial in trials if trial not in others]
 
 
 def jain_wallace_trials(
-    subject: ModelRecipe, other_seed_model: ModelRecipe, limit: int | None = None, error: float | None = None
+    subject: ModelRecipe, other_seed_model: ModelRecipe | None, limit: int | None = None, error: float | None = None
 ) -> list[Recipe]:
     """All trials of the paper on one model.
 
@@ -147,8 +144,7 @@ def jain_wallace_trials(
         Agreement(subject, methods, other_seed_model=other_seed_model, limit=limit),
         *(
             AdversarialAttention(subject, epsilon, solver=solver, limit=limit)
-            for solver in SOLVERS
-            for epsilon in EPSILONS
+            for solver, epsilon in product(SOLVERS, EPSILONS)
         ),
         AttributionTable(subject, RawAttention(), limit=limit),
     ]
