@@ -293,8 +293,8 @@ class TransformerModel(Model):
     def _check_one_length(self, batch: Batch) -> None:
         if self.must_separate(batch):
             raise UserError(
-                f"padding changes the logits of {type(self.network).__name__}, so that its layers are read from texts "
-                f"of one length only: give one text at a time, or {_OTHER_METHODS}"
+                f"padding changes the logits of {type(self.network).__name__}, so its layers can only be read from texts "
+                f"of one length: give one text at a time, or {_OTHER_METHODS}"
             )
 
     def read_values(
@@ -320,7 +320,7 @@ class TransformerModel(Model):
         modules = [self.network.get_submodule(path) for path in self.maps.projections if path]
         if len(modules) != len(weights):
             raise UserError(
-                f"no linear map follows the attention of {name} directly, so that the contributions of units cannot "
+                f"no linear map follows the attention of {name} directly, so the contributions of units cannot "
                 f"be read: {_OTHER_METHODS}"
             )
         matrices = [cast("Tensor", projection_matrix(module)) for module in modules]
