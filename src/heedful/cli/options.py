@@ -35,7 +35,7 @@ QuickOption = Annotated[
     bool, typer.Option("--quick", help="Run a small version that takes minutes; the report says so.")
 ]
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
-START_HELP = "Start of the adversaries: fresh (as in the papers), or base (as the base model; fewer epochs)."
+START_HELP = "Initial weights of adversaries: fresh (as in the papers) or base (the base model's; faster)."
 BASES_HELP = "Number of base models, to estimate the noise floor."
 
 TextColumnOption = Annotated[

@@ -39,7 +39,10 @@ def study_build(
         str, design_option("--task", help="rank (order the heat-maps), simulate (guess the prediction) or both.")
     ] = "rank",
     items_by: Annotated[
-        str, design_option("--items-by", help="Draw items by class (predicted), or by disagreement (of the methods).")
+        str,
+        design_option(
+            "--items-by", help="Draw items by predicted class (class) or where methods differ (disagreement)."
+        ),
     ] = "class",
     max_words: Annotated[int, design_option("--max-words", help="Skip texts with more words.")] = 200,
     checks: Annotated[
@@ -54,10 +57,10 @@ def study_build(
     ] = None,
     seed: SeedOption = 0,
     scores: Annotated[
-        str, display_option("--scores", help="Show positive (for the prediction only) or size (absolute scores).")
+        str, display_option("--scores", help="Scores to show: positive (for the prediction) or size (absolute).")
     ] = "positive",
     scale: Annotated[
-        str, display_option("--scale", help="Shade by share (of the largest score) or rank (alike for all methods).")
+        str, display_option("--scale", help="Shading: share (of the largest score) or rank (same for all methods).")
     ] = "share",
     title: Annotated[str, display_option("--title", help="Title of the pages.")] = "",
     url: Annotated[str, typer.Option("--url", help="Address where people reach the study.")] = "http://127.0.0.1:8000",

@@ -288,9 +288,8 @@ def find_attributions(entries: Iterable[IndexEntry], subject: str | None, method
         if entry.kind == "attributions"
         and (entry.link("subject"), entry.facts["method"], entry.settings["split"]) == (subject, method, "test")
     ]
-    limits = {entry.name: entry.settings["limit"] for entry in matches}
-    matches.sort(key=lambda entry: math.inf if limits[entry.name] is None else float(str(limits[entry.name])))
-    return matches[-1].load().table if matches else None
+    largest = max(reversed(matches), key=lambda entry: float(str(entry.settings["limit"] or "inf")), default=None)
+    return None if largest is None else largest.load().table
 
 
 def rows_by_uid(table: pd.DataFrame) -> dict[str, pd.Series]:
