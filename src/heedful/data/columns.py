@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal
 
-from heedful.data.io import OPTIONAL_TEXT, TEXT_OR_PATH, Row, check_types, declared_classes, file_type
+from heedful.data.io import TEXT_OR_PATH, Row, check_fields, check_types, declared_classes, file_type
 from heedful.data.label_match import CERTAIN_MATCHES, MATCH_NAMES, LabelMatch, LabelOrder, match_labels
 from heedful.data.rationales import (
     CHECKED_CELLS,
@@ -105,18 +105,7 @@ class TableColumns:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        columns = ("text", "second_text", "label", "rationale", "uid", "rationale_form")
-        check_types(
-            "TableColumns",
-            {
-                **{name: (vars(self)[name], OPTIONAL_TEXT) for name in columns},
-                "task": (self.task, str),
-                "classes": (self.classes, tuple),
-                "seed": (self.seed, int),
-            },
-        )
-        check_types("TableColumns", {f"class {number}": (name, str) for number, name in enumerate(self.classes)})
-        check_choice("task", self.task, TaskName)
+        check_fields(self)
         if self.rationale_form is not None:
             check_choice("rationale form", self.rationale_form, RationaleForm)
         repeated = next((name for name, count in Counter(self.classes).items() if count > 1), None)
