@@ -842,8 +842,8 @@ def test_a_store_that_stops_answering_is_one_line_in_time(
     import fsspec
 
     connections: list[socket.socket] = []
-    monkeypatch.setattr(object_store, "LISTING_ANSWER_SECONDS", 3.0)
-    monkeypatch.setattr(ObjectStore._wait, "__defaults__", (0, 3.0))
+    monkeypatch.setattr(object_store, "LISTING_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(ObjectStore._wait, "__defaults__", (0, 1.0))
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=hold_connections, args=(server, kind, connections), daemon=True).start()
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -861,7 +861,7 @@ def test_a_store_that_stops_answering_is_one_line_in_time(
         for attempt in (workspace.check_writable, lambda: workspace.get(Draw()), lambda: workspace.scan()):
             with pytest.raises(WriteError, match="s3://bucket/experiments"):
                 attempt()
-        limit = 8.0 if kind != "dying" else 60.0  # connections that end are tried again, quickly
+        limit = 6.0 if kind != "dying" else 60.0  # connections that end are tried again, quickly
         assert time.monotonic() - begin < limit
         for connection in connections:
             with closing(connection):

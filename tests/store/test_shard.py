@@ -91,7 +91,7 @@ def test_a_shard_that_fails_or_kills_its_workers_fails_its_recipe_alone(tmp_path
     assert found == {wrong: "ZeroDivisionError: no square", deadly: WORKER_DIED, FOUR: None}
     (tmp_path / "survive").touch()
     (tmp_path / "made.txt").unlink()
-    (outcome,) = run(deadly, workspace, where="pool", workers=2)
+    (outcome,) = run(deadly, workspace)
     assert outcome.error is None
     assert made(workspace) == [3 * SIZE]
 
