@@ -33,7 +33,7 @@ def marked_words(example: Example) -> list[str]:
 
 def marked_places(example: Example) -> list[int]:
     assert example.rationale is not None
-    return [place for place, mark in enumerate(example.rationale) if mark]
+    return [index for index, mark in enumerate(example.rationale) if mark]
 
 
 @pytest.mark.parametrize("corpus", [SMALL, replace(SMALL, informative_share=0.5)], ids=lambda c: c.name)
@@ -125,9 +125,9 @@ def test_informative_words_are_at_the_given_position(position: Position, count: 
 
 def test_uniform_positions_reach_every_third_of_the_text() -> None:
     thirds = Counter(
-        3 * place // len(example.rationale or ())
+        3 * index // len(example.rationale or ())
         for example in replace(SMALL, train=900).read(NOWHERE).train
-        for place in marked_places(example)
+        for index in marked_places(example)
     )
     assert all(abs(count - 300) < 75 for count in thirds.values())  # 5 standard deviations of a binomial
 
@@ -240,8 +240,8 @@ def test_neither_word_of_an_exclusive_or_is_informative_alone() -> None:
 
 def test_the_same_words_stand_in_texts_of_both_orders() -> None:
     for example in small("order").read(NOWHERE).train:
-        found = text_of(example).split()
-        assert (found.index("before") < found.index("after")) == bool(example.label)
+        words = text_of(example).split()
+        assert (words.index("before") < words.index("after")) == bool(example.label)
 
 
 def test_hints_are_right_more_often_than_not_and_the_deciding_word_always() -> None:

@@ -382,7 +382,7 @@ def test_wrong_arguments_are_one_line_that_names_them(name: str) -> None:
 def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("text,label\n" + "".join(f"some words {number},{number % 2}\n" for number in range(60)))
-    corpus = Table(path)  # type: ignore[arg-type]
+    corpus = Table(path)
     assert corpus.name == "t"
     assert corpus.read(tmp_path).test == Table(str(path)).read(tmp_path).test
 

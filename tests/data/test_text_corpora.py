@@ -49,9 +49,9 @@ DATA = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3
 
 
 def test_every_published_corpus_has_an_invented_edition() -> None:
-    classes = [each for each in vars(text_corpora).values() if isclass(each) and issubclass(each, PublishedCorpus)]
+    classes = [kind for kind in vars(text_corpora).values() if isclass(kind) and issubclass(kind, PublishedCorpus)]
     tested = {type(CORPORA[name]) for name in MAKERS}
-    missing = [each.__name__ for each in classes if not isabstract(each) and each not in tested]
+    missing = [kind.__name__ for kind in classes if not isabstract(kind) and kind not in tested]
     assert not missing, f"add {missing} to CORPORA in heedful/catalogue.py and to MAKERS in tests/invented_corpora.py"
 
 

@@ -301,7 +301,7 @@ def make_class(scale: object) -> type:
 def test_classes_of_one_factory_differ_by_what_they_hold() -> None:
     held = [1]
     kind = make_class(held)
-    first, again, other = (class_digest(each) for each in (kind, make_class([1]), make_class([2])))
+    first, again, other = (class_digest(made) for made in (kind, make_class([1]), make_class([2])))
     assert first == again != other
     held.append(2)  # while a recipe is made
     assert class_digest(kind) == first

@@ -96,9 +96,9 @@ def with_patch(sign: int) -> nn.Module:
 
 
 def cyclic(value: int) -> list[object]:
-    found: list[object] = [value]
-    found.append(found)
-    return found
+    items: list[object] = [value]
+    items.append(items)
+    return items
 
 
 MAKERS: dict[str, Callable[[int], object]] = {
