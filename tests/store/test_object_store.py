@@ -754,41 +754,54 @@ def s3(s3_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.Monke
     fsspec.filesystem("s3").clear_instance_cache()
 
 
+@pytest.fixture
+def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a bucket of Google on a server of this machine, and the uploads that it has seen."""
+    gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is not installed: pip install 'heedful[gcs]'")
+    made.clear()
+    with serve_gcs() as (address, uploads):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+        monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        yield "gs://bucket/experiments", uploads
+        gcsfs.GCSFileSystem.clear_instance_cache()
+
+
 @pytest.mark.slow
-def test_s3_creates_on_condition(s3: str) -> None:
-    store = ObjectStore(s3)
+@pytest.mark.parametrize("kind", ["s3", "gcs"])
+def test_a_real_protocol_creates_on_condition_and_holds_a_workspace(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, uploads = request.getfixturevalue("gcs") if kind == "gcs" else (request.getfixturevalue("s3"), None)
+    store = ObjectStore(url)
     with ThreadPoolExecutor(8) as pool:
         won = [*pool.map(lambda number: store.create("manifests/one.json", str(number).encode()), range(8))]
     assert sum(won) == 1
     assert store.read("manifests/one.json") == str(won.index(True)).encode()
+    assert uploads is None or {*uploads} == {"experiments/manifests/one.json 0"}
     store.write("manifests/one.json", b"new")
     assert store.read("manifests/one.json") == b"new"
     store.delete("manifests/one.json")
     store.delete("manifests/one.json")
-    assert store.read("manifests/one.json") is None
-    assert store.names("manifests") == []
-
-
-@pytest.mark.slow
-def test_s3_holds_a_workspace(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (store.read("manifests/one.json"), store.names("manifests")) == (None, [])
     recipe = Sum((Draw(1), Draw(2)))
     here = Workspace(tmp_path / "local", data_dir=tmp_path)
     expected = here.get(recipe).tensors["sum"]
-    first = Workspace(s3, data_dir=tmp_path)
+    first = Workspace(url, data_dir=tmp_path)
     assert [outcome.error for outcome in run([recipe], first)] == [None] * 3
+    if uploads is not None:
+        assert len([upload for upload in uploads if "/manifests/Draw" in upload and upload.endswith(" 0")]) == 2
     assert manifest_files(first.root) == manifest_files(here.root)
     assert len(first.entries()) == 3
     made.clear()
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "other"))
-    second = Workspace(s3, data_dir=tmp_path)
+    second = Workspace(url, data_dir=tmp_path)
     assert [second.has(part) for part in (recipe, *recipe.parts, Draw(3))] == [True, True, True, False]
     assert torch.equal(second.get(recipe).tensors["sum"], expected)
     assert len(second.entries()) == 3
     assert made == []
-    name, store = second.artefact_name(Draw(1)), ObjectStore(s3)
-    (tensors,) = (
-        name_of_file for name_of_file in store.names(f"objects/{name}") if name_of_file.endswith("safetensors")
-    )
+    name = second.artefact_name(Draw(1))
+    (tensors,) = (file for file in store.names(f"objects/{name}") if file.endswith("safetensors"))
     store.write(f"objects/{name}/{tensors}", b"damaged")
     with pytest.warns(CorruptArtefactWarning):
         assert torch.equal(second.get(Draw(1)).tensors["weights"], first.get(Draw(1)).tensors["weights"])
@@ -877,46 +890,6 @@ def test_s3_errors_are_one_line(s3: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1
     assert "s3://bucket/unreachable" in result.stderr
-
-
-@pytest.fixture
-def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
-    """The URL of a bucket of Google on a server of this machine, and the uploads that it has seen."""
-    gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is not installed: pip install 'heedful[gcs]'")
-    made.clear()
-    with serve_gcs() as (address, uploads):
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
-        monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
-        gcsfs.GCSFileSystem.clear_instance_cache()
-        yield "gs://bucket/experiments", uploads
-        gcsfs.GCSFileSystem.clear_instance_cache()
-
-
-@pytest.mark.slow
-def test_google_creates_on_condition_and_holds_a_workspace(
-    gcs: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, uploads = gcs
-    store = ObjectStore(url)
-    with ThreadPoolExecutor(8) as pool:
-        won = [*pool.map(lambda number: store.create("manifests/one.json", str(number).encode()), range(8))]
-    assert sum(won) == 1
-    assert store.read("manifests/one.json") == str(won.index(True)).encode()
-    assert {*uploads} == {"experiments/manifests/one.json 0"}
-    store.delete("manifests/one.json")
-    store.delete("manifests/one.json")
-    assert (store.read("manifests/one.json"), store.names("manifests")) == (None, [])
-    recipe = Sum((Draw(1), Draw(2)))
-    assert [outcome.error for outcome in run([recipe], Workspace(url, data_dir=tmp_path))] == [None] * 3
-    assert len([upload for upload in uploads if "/manifests/Draw" in upload and upload.endswith(" 0")]) == 2
-    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "other"))
-    expected = Workspace(tmp_path / "local", data_dir=tmp_path).get(recipe)
-    made.clear()
-    second = Workspace(url, data_dir=tmp_path)
-    assert torch.equal(second.get(recipe).tensors["sum"], expected.tensors["sum"])
-    assert len(second.entries()) == 3
-    assert made == []
-    assert store.names(".locks") == []
 
 
 # Storms

@@ -198,8 +198,7 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
 
 def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
     """The canonical form of a recipe; RecipeError with the remedy for anything that is not a frozen recipe."""
-    if not isinstance(recipe, Recipe):
-        raise RecipeError(_not_a_recipe(recipe))
+    _require_recipe(recipe)
     description = canonical_json(recipe, data)
     assert isinstance(description, dict)
     return description
@@ -207,8 +206,7 @@ def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
 
 def check_recipe(recipe: object) -> None:
     """RecipeError with the remedy for anything but a recipe whose fields can be identified; reads no files."""
-    if not isinstance(recipe, Recipe):
-        raise RecipeError(_not_a_recipe(recipe))
+    _require_recipe(recipe)
     try:
         hash(recipe)
     except Exception as error:  # a list deep inside, or a __hash__ of the user's own
@@ -227,8 +225,11 @@ def _check_fields(value: object, field_path: str) -> None:
         _plain_json(value, field_path)
 
 
-def _not_a_recipe(value: object) -> str:
-    return f"{shorten(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
+def _require_recipe(value: object) -> None:
+    if not isinstance(value, Recipe):
+        raise RecipeError(
+            f"{shorten(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
+        )
 
 
 def artefact_name(description: Mapping[str, Json]) -> str:
@@ -240,7 +241,7 @@ def plain_settings(recipe: Recipe) -> dict[str, Json]:
     """The fields of a recipe that are plain values or tuples of them; infinities and NaN become None."""
     assert is_dataclass(recipe)
     values = {entry.name: getattr(recipe, entry.name) for entry in fields(recipe)}
-    return {name: to_json(value) for name, value in values.items() if _is_constant(value)}
+    return {name: to_json(value) for name, value in values.items() if _is_plain(value)}
 
 
 def to_json(value: object) -> Json:
@@ -306,10 +307,8 @@ def _type_header(kind: type) -> dict[str, Json]:
     return header
 
 
-def _is_constant(value: object) -> bool:
-    if isinstance(value, tuple | frozenset):
-        return all(map(_is_constant, value))
-    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
+def _is_plain(value: object) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, int | float | str | None)
 
 
 def _is_declared_float(value: object, declared: object) -> bool:
