@@ -562,8 +562,8 @@ BAD_ROWS: Mapping[str, tuple[Rows, str]] = {
     ),
     "unknown label": ([{"text": "a b", "label": "cat"}, {"text": "c", "label": "NEGATIVE"}], "do not match"),
     "too many labels": ([{"text": f"a {n}", "label": n} for n in range(9)], "do not match the 2 outputs"),
-    "no text": ([{"text": "", "label": 1}, {"text": " ", "label": 0}], "no column of texts"),
-    "numbers only": ([{"n": 1, "label": 1}], "no column of texts is found"),
+    "no text": ([{"text": "", "label": 1}, {"text": " ", "label": 0}], "--text-column"),
+    "numbers only": ([{"n": 1, "label": 1}], "--text-column"),
     "many columns": ([{f"c{n}": 1 for n in range(1001)}], "more than 1000 different columns"),
 }
 

@@ -107,7 +107,7 @@ def _stories() -> DatasetDict:
 
     def story(n: int) -> list[dict[str, object]]:
         room = "barn" if n % 2 else "attic"
-        lines = (
+        lines: tuple[tuple[object, ...], ...] = (
             ("1", 0, f"Ida ran to the {room}.", [], ""),
             ("2", 0, "Otto slept.", [], ""),
             ("3", 1, "Where is Ida? ", ["1"], room),

@@ -113,21 +113,9 @@ COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
     ),
     "empty file": ("", TableColumns(), r"mine\.csv: the file is empty or has no rows"),
     "header only": ("text,label\n", TableColumns(), r"mine\.csv: the file is empty or has no rows"),
-    "empty text": (
-        GOOD + " ,no\n",
-        TableColumns(),
-        r"line 12: the text in column 'text' is empty",
-    ),
-    "no label": (
-        GOOD + "more words,\n",
-        TableColumns(),
-        r"line 12: no label in column 'label'",
-    ),
-    "one class": (
-        lines("yes", "yes", "yes"),
-        TableColumns(),
-        "'label' are 'yes'",
-    ),
+    "empty text": (GOOD + " ,no\n", TableColumns(), r"line 12: the text in column 'text' is empty"),
+    "no label": (GOOD + "more words,\n", TableColumns(), r"line 12: no label in column 'label'"),
+    "one class": (lines("yes", "yes", "yes"), TableColumns(), "'label' are 'yes'"),
     "duplicate id": (
         "text,label,key\na b,x,7\nc d,y,8\ne f,x,7\n",
         TableColumns(uid="key"),
@@ -148,16 +136,8 @@ COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
         r"line 3: the label 'good' is not a number",
     ),
     "infinite": (lines("0.5", "inf"), TableColumns(task="regression"), r"line 3: the label 'inf' is not a number"),
-    "constant": (
-        lines("0.5", "0.5"),
-        TableColumns(task="regression"),
-        "'label' are '0.5'",
-    ),
-    "unknown class": (
-        GOOD,
-        TableColumns(classes=("no", "maybe")),
-        "'yes', 'no'.*no, maybe",
-    ),
+    "constant": (lines("0.5", "0.5"), TableColumns(task="regression"), "'label' are '0.5'"),
+    "unknown class": (GOOD, TableColumns(classes=("no", "maybe")), "'yes', 'no'.*no, maybe"),
 }
 
 

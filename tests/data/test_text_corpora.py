@@ -188,7 +188,7 @@ def gzipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"this is no gzip", r"dev\.jsonl\.gz: unreadable"),
+        (b"not gzip", r"dev\.jsonl\.gz: unreadable"),
         (gzipped(b"x" * 99)[:-9], r"dev\.jsonl\.gz: unreadable"),
         (gzipped(b'{"id": "a", "text": "b c", "label": 1}\n{"id": '), r"line 2: not JSON"),
         (gzipped(b'["a"]'), r"line 1: not a JSON object"),

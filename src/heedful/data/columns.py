@@ -407,7 +407,7 @@ class _ColumnFinder:
             return rest[0], None if second == NO_COLUMN else second
         if not pairs and not rest:
             raise UserError(
-                f"{self.source.name}: no column of texts is found among {_list(list(self.facts))}; name it with "
+                f"{self.source.name}: no text column found among {_list(list(self.facts))}; name it with "
                 "--text-column"
             )
         candidates = [" with ".join(map(shorten, pair)) for pair in pairs] + [shorten(column) for column in rest]
@@ -578,7 +578,7 @@ class _ColumnFinder:
         if len(forms) > 1:
             raise UserError(self._ambiguous("rationale", list(forms), "--rationale-column"))
         if self.chosen.rationale_form is not None and not forms:
-            raise UserError(f"{self.source.name}: no column of rationales is found; name it with --rationale-column")
+            raise UserError(f"{self.source.name}: no rationale column found; name it with --rationale-column")
         for name, reading in forms.items():
             assumed: tuple[Assumed, ...] = ("rationale",) if reading.is_assumed else ()
             columns = replace(columns, rationale=name, rationale_form=reading.form, assumed=assumed)

@@ -311,7 +311,7 @@ def _splits_from_rows(name: str, columns: TableColumns, detected: DetectedColumn
     classes, task = columns.classes, _unlabelled_task(columns)
     if detected.label is None:
         if task is None:
-            raise UserError(f"{source}: no column of labels is found; name it with --label-column")
+            raise UserError(f"{source}: no label column found; name it with --label-column")
         notes["labels"] = "none are needed"
     else:
         rows = _drop_unlabelled_splits(detected.label, rows, notes)
