@@ -25,6 +25,12 @@ def tokens(tokenizer: PreTrainedTokenizerFast, prompt: Prompt, *texts: str, **op
     return list(zip(names, batch.words[0].tolist(), strict=True))
 
 
+def chat_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    chatty = gpt2_tokenizer()
+    chatty.chat_template = template
+    return chatty
+
+
 def test_only_tokens_of_the_text_have_words() -> None:
     pairs = tokens(gpt2_tokenizer(), read_prompt(PROMPT), TEXT)
     assert [name for name, word in pairs if word < 0] == ["Review", ":", "Ċ", "Sentiment", ":"]
@@ -80,14 +86,10 @@ def test_the_token_in_place_of_a_missing_pad_token_is_named() -> None:
 
 @pytest.mark.slow
 def test_a_chat_is_the_turn_of_a_user() -> None:
-    chatty = gpt2_tokenizer()
-    chatty.chat_template = CHAT_TEMPLATE
+    chatty, prompt = chat_tokenizer(CHAT_TEMPLATE), read_prompt("Review: {text}", chat=True)
     plain = chatty("<|user|>Review: fine\n<|assistant|>")["input_ids"]
-    for prompt in (
-        read_prompt("Review: {text}", chat=True),
-        read_prompt([{"role": "user", "content": "Review: {text}"}]),
-    ):
-        assert PromptTokenizer(chatty, prompt)([Example("0", ("fine",))]).inputs[0].tolist() == plain
+    assert prompt == read_prompt([{"role": "user", "content": "Review: {text}"}])
+    assert PromptTokenizer(chatty, prompt)([Example("0", ("fine",))]).inputs[0].tolist() == plain
 
 
 def test_label_words_are_spelled_as_they_stand_behind_the_prompt() -> None:
@@ -135,12 +137,6 @@ def test_prompts_and_words_that_cannot_be_read_are_refused(make: Callable[[], ob
     assert "\n" not in str(refused.value)
 
 
-def chat_tokenizer(template: str) -> PreTrainedTokenizerFast:
-    chatty = gpt2_tokenizer()
-    chatty.chat_template = template
-    return chatty
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
@@ -182,24 +178,14 @@ def test_a_chat_is_rendered_once() -> None:
         "{% set n = namespace(s='ab') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}{{ messages[0].content }}",
         "{{ " + "(" * 5000 + ")" * 5000 + " }}",
+        "{{ raise_exception('no') }}",
+        "nothing",
+        "{{ messages[0]['content'] }}{{ messages[0]['content'] }}",
     ],
 )
-def test_a_chat_template_without_end_is_refused(template: str) -> None:
+def test_a_chat_template_without_end_that_fails_or_that_loses_the_text_is_refused(template: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError) as refused:
         PromptTokenizer(chat_tokenizer(template), read_prompt("{text}", chat=True))
     assert "\n" not in str(refused.value)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
-
-
-@pytest.mark.slow
-def test_a_chat_template_that_fails_or_loses_the_text_is_refused() -> None:
-    for template in (
-        "{{ raise_exception('no') }}",
-        "nothing",
-        "{{ messages[0]['content'] }}{{ messages[0]['content'] }}",
-    ):
-        chatty = gpt2_tokenizer()
-        chatty.chat_template = template
-        with pytest.raises(UserError):
-            PromptTokenizer(chatty, read_prompt("{text}", chat=True))

@@ -78,18 +78,19 @@ def test_a_control_that_is_turned_shows_in_the_name() -> None:
     assert Mock(informative_share=0.4, train=10).name == "mock-0.4"
 
 
-@pytest.mark.parametrize(("name", "count"), [("mock-1", 1), ("mock-2", 2), ("mock-5", 5), ("mock-10", 10)])
-def test_mock_k_has_exactly_k_informative_words_and_only_fillers_besides(name: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "count", "share"),
+    [
+        *((f"mock-{count}", count, 0.0) for count in (1, 2, 5, 10)),
+        *((f"mock-{quarters}q", 0, quarters / 4) for quarters in (1, 2, 3, 4)),
+    ],
+)
+def test_mock_corpora_have_so_many_informative_words_and_only_fillers_besides(
+    name: str, count: int, share: float
+) -> None:
     for example in replace(MOCK_CORPORA[name], train=50, dev=2, test=2).read(NOWHERE).train:
         words = text_of(example).split()
-        assert words.count("something") == len(words) - count
-        assert len(marked_words(example)) == count
-
-
-@pytest.mark.parametrize(("name", "share"), [("mock-1q", 0.25), ("mock-2q", 0.5), ("mock-3q", 0.75), ("mock-4q", 1.0)])
-def test_mock_quarters_have_their_share_of_informative_words(name: str, share: float) -> None:
-    for example in replace(MOCK_CORPORA[name], train=50, dev=2, test=2).read(NOWHERE).train:
-        assert len(marked_words(example)) == round(share * len(text_of(example).split()))
+        assert len(marked_words(example)) == len(words) - words.count("something") == count + round(share * len(words))
 
 
 def test_marked_words_have_the_sign_of_their_label_and_the_strength_asked_for() -> None:

@@ -895,9 +895,14 @@ def test_s3_errors_are_one_line(s3: str, tmp_path: Path, monkeypatch: pytest.Mon
 # Storms
 
 
-def run_storm(*words: str, environment: dict[str, str] | None = None) -> dict[str, float]:
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+@pytest.mark.parametrize(("store", "moments"), [("folder", 12), ("s3", 3)])
+def test_machines_that_are_killed_lose_nothing(store: str, moments: int, request: pytest.FixtureRequest) -> None:
     root = Path(__file__).parents[2]
     places = {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = request.getfixturevalue("s3_environment") if store == "s3" else {}
+    words = [*(["--s3"] if store == "s3" else []), "--moments", str(moments)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.object_storm", *words],
         cwd=root,
@@ -905,24 +910,9 @@ def run_storm(*words: str, environment: dict[str, str] | None = None) -> dict[st
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | places | (environment or {}),
+        env=os.environ | places | environment,
     )
     assert done.returncode == 0, done.stderr
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_machines_that_are_killed_at_twelve_moments_lose_nothing() -> None:
-    figures = run_storm("--moments", "12")
-    assert figures["moments"] >= 12
-    assert figures["faults"] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_machines_that_are_killed_lose_nothing_on_s3(s3_environment: dict[str, str]) -> None:
-    figures = run_storm("--s3", "--moments", "3", environment=s3_environment)
-    assert figures["moments"] >= 3
+    figures = json.loads(done.stdout)
+    assert figures["moments"] >= moments
     assert figures["faults"] == 0

@@ -244,22 +244,6 @@ class Diary(Corpus):
 
 
 @dataclass(frozen=True)
-class Edit(Recipe):
-    corpus: Diary = Diary()
-
-    def make(self, workspace: Workspace) -> Artefact:
-        (workspace.data_dir / "diary.txt").write_text("tuesday")
-        return Artefact()
-
-
-def test_data_that_changes_during_make_is_not_kept_under_the_old_name(workspace: Workspace) -> None:
-    (workspace.data_dir / "diary.txt").write_text("monday")
-    with pytest.raises(UserError, match=r"changed while Edit-.* was being made; run it again"):
-        workspace.get(Edit())
-    assert workspace.entries() == []
-
-
-@dataclass(frozen=True)
 class Entry(Recipe):
     corpus: Diary = Diary()
 
@@ -267,15 +251,19 @@ class Entry(Recipe):
         return Artefact()
 
 
-def test_data_that_changes_while_the_index_is_made_is_not_kept(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_in_make", [True, False])
+def test_data_that_changes_in_make_or_while_the_index_is_made_is_not_kept_under_the_old_name(
+    is_in_make: object, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def link(recipe: Recipe, data_dir: Path) -> dict[str, list[str]]:
-        (data_dir / "diary.txt").write_text("tuesday")
-        return {}
+    def edit(*_: object) -> Artefact | dict[str, list[str]]:
+        (workspace.data_dir / "diary.txt").write_text("tuesday")
+        return Artefact() if is_in_make else {}
 
     (workspace.data_dir / "diary.txt").write_text("monday")
-    monkeypatch.setattr("heedful.store.workspace.linked_artefacts", link)
+    if is_in_make:
+        monkeypatch.setattr(Entry, "make", edit)
+    else:
+        monkeypatch.setattr("heedful.store.workspace.linked_artefacts", edit)
     with pytest.raises(UserError, match=r"changed while Entry-.* was being made; run it again"):
         workspace.get(Entry())
     assert workspace.entries() == []
