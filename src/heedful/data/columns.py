@@ -354,6 +354,9 @@ class _ColumnFinder:
                     self.facts[column] = _ColumnFacts()
                 self.facts[column].add(row, column)
 
+    def _plain_rows(self) -> Iterator[Row]:
+        return (standard.row for standard in self.source.rows())
+
     def named(self, names: Sequence[str]) -> list[str]:
         """The columns with one of these names, in the order of the names."""
         keys = {column: _column_key(column) for column in self.facts}
@@ -407,8 +410,7 @@ class _ColumnFinder:
             return rest[0], None if second == NO_COLUMN else second
         if not pairs and not rest:
             raise UserError(
-                f"{self.source.name}: no text column found among {_list(list(self.facts))}; name it with "
-                "--text-column"
+                f"{self.source.name}: no text column found among {_list(list(self.facts))}; name it with --text-column"
             )
         candidates = [" with ".join(map(shorten, pair)) for pair in pairs] + [shorten(column) for column in rest]
         raise UserError(
@@ -462,7 +464,7 @@ class _ColumnFinder:
     def _refuse_ids(self, column: str) -> None:
         """UserError with the first row that has no id, or that of another row."""
         locations: dict[str, str] = {}
-        for row in (standard.row for standard in self.source.rows()):
+        for row in self._plain_rows():
             uid = label_text(row, column) if column in row.values else None
             fault = "no id" if uid is None else f"the id {shorten(uid)} of {locations[uid]}" if uid in locations else ""
             if fault or uid is None:
@@ -515,7 +517,7 @@ class _ColumnFinder:
     def _first_of_equal(self, names: Sequence[str]) -> str:
         """The first column, if the others only have other names for its classes."""
         pairs: dict[str, set[tuple[str, str]]] = {name: set() for name in names[1:]}
-        for row in (standard.row for standard in self.source.rows()) if len(names) > 1 else ():
+        for row in self._plain_rows() if len(names) > 1 else ():
             labels = {name: label_text(row, name) or "" for name in names if name in row.values}
             for name in names[1:]:
                 pairs[name].add((labels.get(names[0], ""), labels.get(name, "")))
@@ -552,7 +554,7 @@ class _ColumnFinder:
         """The column whose values are matched best, if all columns say the same of every row."""
         names = list(matches)
         index = [dict(matches[name][1]) for name in names]
-        for row in (standard.row for standard in self.source.rows()):
+        for row in self._plain_rows():
             texts = [label_text(row, name) if name in row.values else None for name in names]
             outputs = {of_text.get(text) for of_text, text in zip(index, texts, strict=True) if text is not None}
             if len(outputs) > 1:
@@ -592,8 +594,7 @@ class _ColumnFinder:
         return find_rationale_form(self._cells(columns, name), name)
 
     def _cells(self, columns: DetectedColumns, name: str) -> Iterator[RationaleCell]:
-        for number, standard in enumerate(self.source.rows()):
-            row = standard.row
+        for number, row in enumerate(self._plain_rows()):
             parts = text_of_row(row, columns.texts)
             if parts is not None:
                 yield read_rationale_cell(row.values.get(name), parts, row.location)

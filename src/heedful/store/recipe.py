@@ -154,7 +154,7 @@ def _find_recipes(value: object) -> Iterator[Recipe]:
         yield from _find_recipes(item)
 
 
-def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Json:
+def canonical_json(value: object, data: Path | None, *, model_seeds: bool = True) -> Json:
     """The unique JSON form of a value that a recipe may hold; RecipeError names the field of any other value.
 
     A frozen dataclass is `{"type": "module.Class", field: ...}`, with `"revision"` where its class has one, `"code"`
@@ -162,6 +162,9 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
     `{"type", "member"}`, a path its POSIX text, a tuple a list. 1 and 1.0 differ unless the field is declared `float`
     or `float | None`. Infinity is `{"float": "inf"}`. The default of an `added_field` is left out, and seeds of models
     can be.
+
+    Args:
+        data: the folder of corpora; None reads no files and leaves the digests of resources on disk out.
     """
     digests: dict[str, str] = {}  # of each resource on disk, computed once
 
@@ -186,7 +189,7 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
             if _ADDED in entry.metadata and item == entry.default:
                 continue
             form[entry.name] = convert(float(item) if _is_declared_float(item, entry.type) else item, where)
-        if isinstance(value, DiskResource):
+        if data is not None and isinstance(value, DiskResource):
             key = dump_compact_json(form)
             if key not in digests:
                 digests[key] = value.digest(data)
@@ -210,19 +213,8 @@ def check_recipe(recipe: object) -> None:
     try:
         hash(recipe)
     except Exception as error:  # a list deep inside, or a __hash__ of the user's own
-        _check_fields(recipe, type(recipe).__name__)
+        canonical_json(recipe, None)
         raise RecipeError(f"{type(recipe).__name__} cannot be identified ({error}); {_FREEZE_HINT}") from error
-
-
-def _check_fields(value: object, field_path: str) -> None:
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            _check_fields(item, f"{field_path}[{index}]")
-    elif is_dataclass(value) and not isinstance(value, type):
-        for entry in fields(value):
-            _check_fields(getattr(value, entry.name), f"{field_path}.{entry.name}")
-    elif not isinstance(value, Enum):
-        _plain_json(value, field_path)
 
 
 def _require_recipe(value: object) -> None:
