@@ -109,7 +109,8 @@ class Digits(Corpus):
         )
 
     def digest(self, data: Path) -> str:
-        return _hash_digits()
+        pixels, labels = _load_digits()
+        return hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
 
 
 @lru_cache(maxsize=1)
@@ -118,9 +119,3 @@ def _load_digits() -> tuple[_Pixels, _Pixels]:
 
     digits = load_digits()
     return np.asarray(digits.images, dtype=np.float64), np.asarray(digits.target, dtype=np.int64)
-
-
-@lru_cache(maxsize=1)
-def _hash_digits() -> str:
-    pixels, labels = _load_digits()
-    return hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()

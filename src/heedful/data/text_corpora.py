@@ -44,12 +44,8 @@ class PublishedCorpus(FileCorpus):
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         """The examples of the rows of each file."""
 
-    def extra_files(self, data: Path) -> tuple[Path, ...]:
-        """Files of other corpora that `make_splits` reads."""
-        return ()
-
     def files(self, data: Path) -> tuple[Path, ...]:
-        return (*self._paths(data).values(), *self.extra_files(data))
+        return tuple(self._paths(data).values())
 
     def load(self, data: Path) -> Splits:
         rows = {split: read_rows(path) for split, path in self._paths(data).items()}
@@ -403,18 +399,24 @@ class Babi(PublishedCorpus):
     def folder(self) -> str:
         return f"babi_qa{self.task}" + ("_v11_10k" if self.version == "v1-1" else "")
 
-    def extra_files(self, data: Path) -> tuple[Path, ...]:
-        trains = (data / f"babi_qa{task}" / "train.jsonl.gz" for task in (1, 2, 3))
-        return tuple(path for path in trains if path.is_file())
+    def files(self, data: Path) -> tuple[Path, ...]:
+        return (*super().files(data), *_babi_training_files(data))
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        joint = [row for path in self.extra_files(data) for row in read_rows(path)]
+        training_files = _babi_training_files(data)
+        joint = [row for path in training_files for row in read_rows(path)]
         texts = [row.text(column) for row in (*joint, *rows["train"]) for column in ("document", "question")]
         answers = {row.text("answer") for row in rows["train"]}
         classes = tuple(sorted(answers.union(*(text.split() for text in texts))))
         index = {word: number for number, word in enumerate(classes)}
-        notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in self.extra_files(data))}
+        notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in training_files)}
         return build_splits(classes, rows, lambda row: _question_example(row, index), notes)
+
+
+def _babi_training_files(data: Path) -> tuple[Path, ...]:
+    """The training texts of all tasks that are in the data folder."""
+    paths = (data / f"babi_qa{task}" / "train.jsonl.gz" for task in (1, 2, 3))
+    return tuple(path for path in paths if path.is_file())
 
 
 class CNN(PublishedCorpus):
