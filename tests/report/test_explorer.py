@@ -24,18 +24,26 @@ from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.method import MethodTags, method_name, tags_of
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.formatting import page_text
-from heedful.report import text_table
+from heedful.report import text_sources
 from heedful.report.charts import png_pixels
 from heedful.report.explorer import (
     ALL_HEADS,
     _selections,
     data_json,
     delete_stale_pages,
-    explorer_html,
+    explorer_parts,
     outcome_table,
     table_beside,
     write_explorer,
     write_text_page,
+)
+from heedful.report.text_sources import (
+    _attribution_rows,
+    _StoredAttributions,
+    collect_texts,
+    find_model_texts,
+    natural_sort_key,
+    tabulate_texts,
 )
 from heedful.report.text_table import (
     LEAST_FAITHFUL,
@@ -45,15 +53,9 @@ from heedful.report.text_table import (
     TextMetric,
     TextRow,
     TextTable,
-    _attribution_rows,
-    _StoredAttributions,
-    collect_texts,
     decode_head_maps,
     encode_head_maps,
-    find_model_texts,
-    natural_sort_key,
     read_text_table,
-    tabulate_texts,
     write_text_table,
 )
 from heedful.store.artefact_files import CorruptArtefactError, IndexEntry
@@ -92,6 +94,10 @@ def write_all(workspace: Workspace, folder: Path) -> list[Path]:
 def one_text(tokens: tuple[str, ...]) -> TextTable:
     text = TextRow("t", tokens, (), 0, 0, 0.5, None, (), (ScoreCell(np.full(len(tokens), 0.1)),))
     return TextTable({}, (), (ROW,), (), texts=(text,))
+
+
+def explorer_html(table: TextTable) -> str:
+    return "".join(explorer_parts(table))
 
 
 def data_of(document: str) -> dict[str, Any]:
@@ -269,7 +275,7 @@ def test_of_too_many_texts_some_are_shown_the_same_of_every_table_and_those_of_s
     )
     workspace = stored(tmp_path, *recipes)
     everything = texts_in(workspace)
-    monkeypatch.setattr(text_table, "MAX_SHOWN_TEXTS", 2)
+    monkeypatch.setattr(text_sources, "MAX_SHOWN_TEXTS", 2)
     found = texts_in(workspace)
     assert "2 of 3 texts; the others are not shown." in found.warnings
     uids = [text.uid for text in found.texts]
@@ -493,7 +499,7 @@ def test_maps_of_heads_are_in_the_page_and_their_mean_without_a_script() -> None
 def test_maps_of_other_texts_and_of_a_single_head_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     data = with_heads()
     with monkeypatch.context() as patch:
-        patch.setattr(text_table, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
+        patch.setattr(text_sources, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
         cut = with_heads()
     assert [bool(text.maps) for text in cut.texts] == [True, False]
     assert len(cut.warnings) == 1

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, Violin
-from heedful.report.explorer import explorer_html
+from heedful.report.explorer import explorer_parts
 from heedful.report.html import display_table, write_atomically
 from heedful.report.page import (
     Chapter,
@@ -23,7 +23,6 @@ from heedful.report.page import (
     Link,
     Page,
     Section,
-    page_html,
     page_parts,
     section_facets,
     verdict_badges,
@@ -92,6 +91,10 @@ class Reader(HTMLParser):
 
     def named(self, *tags: str) -> list[dict[str, str]]:
         return [attributes for tag, attributes in self.elements if tag in tags]
+
+
+def page_html(page: Page) -> str:
+    return "".join(page_parts(page))
 
 
 @pytest.fixture(scope="module")
@@ -393,7 +396,7 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
         (TextMetric(word, word),),
         texts=(text,),
     )
-    write_atomically([explorer_html(data, (Link(word, "b.html"),))], tmp_path / "texts" / "a.html")
+    write_atomically(explorer_parts(data, (Link(word, "b.html"),)), tmp_path / "texts" / "a.html")
     with launched() as browser:
         for width in (380, 1200):
             for path in (page, tmp_path / "texts" / "a.html"):

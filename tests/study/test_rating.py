@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from heedful import cli
 from heedful.report.build import build_page
-from heedful.report.page import page_html
+from heedful.report.page import page_parts
 from heedful.results import Statistic, Verdict, find_statistic, get_statistic, select_statistics
 from heedful.store.workspace import Workspace
 from heedful.study import rating as rating_module
@@ -361,7 +361,7 @@ def test_the_report_shows_a_study_with_table_4_of_the_paper(tmp_path: Path) -> N
     assert isinstance(sigma, Comparison)
     assert (mu.ours, mu.published) == (get_statistic(rating.summary, "trueskill", methods[0]).value, 4.3)
     assert sigma.published == 0.7
-    assert "birds <b>" not in page_html(build_page(workspace))
+    assert "birds <b>" not in "".join(page_parts(build_page(workspace)))
 
 
 def test_a_new_rating_replaces_that_of_the_same_study_only(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from heedful.papers.published import setting_label
 from heedful.report.explorer import delete_stale_pages, write_explorer
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_parts
-from heedful.report.text_table import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
+from heedful.report.text_sources import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
 from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
 from heedful.store.recipe import Json

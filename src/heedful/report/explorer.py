@@ -25,15 +25,13 @@ from heedful.report.charts import png_pixels, svg
 from heedful.report.heatmap import heatmap_view
 from heedful.report.html import HtmlDocument, write_atomically
 from heedful.report.page import Link
+from heedful.report.text_sources import ModelTexts, Open, collect_texts
 from heedful.report.text_table import (
     FOLDER,
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
-    ModelTexts,
-    Open,
     TextRow,
     TextTable,
-    collect_texts,
     decode_head_maps,
     write_text_table,
 )
@@ -65,9 +63,9 @@ def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder
 
 
 def write_text_page(table: TextTable, target: Path, others: Sequence[Link] = (), stamp: str = "") -> Path:
-    """Write the page of a table, and before it the table beside it; see `explorer_html`."""
+    """Write the page of a table, and before it the table beside it; see `explorer_parts`."""
     write_text_table(table, table_beside(target))
-    return write_atomically(_explorer_parts(table, others, stamp), target)
+    return write_atomically(explorer_parts(table, others, stamp), target)
 
 
 def table_beside(page: Path) -> Path:
@@ -91,17 +89,13 @@ def delete_stale_pages(folder: Path, kept: set[str]) -> None:
             table_beside(path).unlink(missing_ok=True)
 
 
-def explorer_html(data: TextTable, others: Sequence[Link] = (), stamp: str = "") -> str:
+def explorer_parts(data: TextTable, others: Sequence[Link] = (), stamp: str = "") -> Iterator[str]:
     """The explorer as one HTML document.
 
     Args:
         others: links to the same texts under other models.
         stamp: digest of all that the page depends on, by which an existing page is recognised as up to date.
     """
-    return "".join(_explorer_parts(data, others, stamp))
-
-
-def _explorer_parts(data: TextTable, others: Sequence[Link], stamp: str) -> Iterator[str]:
     tokens = sum(len(text.tokens) for text in data.texts) / max(1, len(data.texts))
     values = {
         "stamp": stamp,

@@ -23,7 +23,6 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 from anyio import CapacityLimiter, to_thread
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,7 +35,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful.figures import Series
 from heedful.report.heatmap import SHADES, shade_class, shaded_spans
-from heedful.report.html import read_template
+from heedful.report.html import read_template, template_environment
 from heedful.study.answers import Occasion, competition_ranks
 from heedful.study.connections import ConnectionLimits, allowed_connections, limited_protocol
 from heedful.study.design import (
@@ -137,7 +136,7 @@ class StudyPages:
         self._people = RateLimit(PERSON_RATE, PERSON_BURST)
         self._strangers = RateLimit(STRANGER_RATE, STRANGER_BURST)
         self._map_view = functools.lru_cache(maxsize=1024)(self._draw)
-        self._environment = _environment()
+        self._environment = template_environment(template_text)
         for template in ("document.html", "item.html", "admin.html"):
             self._environment.get_template(template)  # compiled before the first person waits for it
         self._threads = CapacityLimiter(THREADS)
@@ -613,16 +612,6 @@ def render_markdown(path: Path) -> Markup:
     return Markup(
         MarkdownIt("commonmark", {"html": False}).disable("image").enable("table").render(text)
     )  # safe: no HTML
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def serve(

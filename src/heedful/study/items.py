@@ -25,16 +25,9 @@ from heedful.audits.evidence import MIN_WORDS, stratify
 from heedful.formatting import page_text
 from heedful.measures.rank_correlation import spearman_matrix
 from heedful.report.charts import png_base64
+from heedful.report.text_sources import ModelTexts, collect_texts, find_model_texts
 from heedful.report.text_table import FOLDER as TABLES
-from heedful.report.text_table import (
-    ModelTexts,
-    TextTable,
-    collect_texts,
-    find_model_texts,
-    patch_grid,
-    read_table_header,
-    read_text_table,
-)
+from heedful.report.text_table import TextTable, patch_grid, read_table_header, read_text_table
 from heedful.store.artefact_files import IndexEntry, StoredArtefact
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace

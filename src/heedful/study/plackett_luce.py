@@ -127,14 +127,6 @@ class TiedRankings:
         matrix: _Array = self._derivatives(parameters[None], np.asarray(self.counts.sum(0))[None])[1][0]
         return matrix
 
-    def log_likelihood(self, parameters: _Array) -> float:
-        """Of all rankings, without the pseudo-comparisons."""
-        total, counts = 0.0, np.asarray(self.counts.sum(0))
-        for numbers, chosen, possible in self._options:
-            each = chosen @ parameters - logsumexp(possible @ parameters)
-            total += float(counts[numbers] @ each)
-        return total
-
     def preference_log_odds(self, parameters: _Array) -> _Array:
         """log P(i above j) - log P(j above i) in a ranking of all methods, `[row i j]`, for rows of parameters.
 
@@ -251,7 +243,7 @@ def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.rand
     while left.any():
         for members in np.unique(left[left > 0]).tolist():
             rows = np.flatnonzero(left == members)
-            names = tuple(each for each in range(n_methods) if members >> each & 1)
+            names = tuple(method for method in range(n_methods) if members >> method & 1)
             options = possible_choices(names, sorted(log_deltas))
             numerators = [
                 log_worths[rows[:, None], np.array(option)].mean(1)
@@ -260,8 +252,8 @@ def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.rand
             ]
             # The largest of Gumbel-distributed utilities is a draw from the softmax.
             drawn = (np.stack(numerators, 1) + rng.gumbel(size=(len(rows), len(options)))).argmax(1)
-            for place, option in enumerate(options):
-                chosen = rows[drawn == place]
+            for number, option in enumerate(options):
+                chosen = rows[drawn == number]
                 ranks[chosen[:, None], np.array(option)] = n_methods - len(names) + 1
-                left[chosen] &= ~sum(1 << each for each in option)
+                left[chosen] &= ~sum(1 << method for method in option)
     return ranks
