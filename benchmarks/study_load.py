@@ -174,18 +174,8 @@ class Server:
     """The command `heedful study serve`, killed and started again."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        self.command = [
-            sys.executable,
-            "-m",
-            "heedful.cli",
-            "study",
-            "serve",
-            str(folder),
-            "--port",
-            str(port),
-            "--quiet",
-        ]
-        self.command[1:3] = ["-c", "from heedful.cli import main; main()"]
+        command = "from heedful.cli import main; main()"
+        self.command = [sys.executable, "-c", command, "study", "serve", str(folder), "--port", str(port), "--quiet"]
         self.port = port
         self.start()
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from heedful.figures import (
-    NO_NUMBERS,
     Axis,
     Bars,
-    Chart,
     Figure,
     Heatmap,
     Histogram,
@@ -75,15 +71,3 @@ TILES = ((Pixels((((0.0, 0.0, 0.0),),)), PatchScores(((0.1, NAN), (0.7, -0.9))))
 )
 def test_the_rows_of_a_figure(figure: Figure, rows: list[tuple[str | float | None, ...]]) -> None:
     assert figure.cells()[1] == rows
-
-
-@pytest.mark.parametrize("chart", [Violin("v", X, Y, (), ()), Lines("l", X, Y, ()), Matrix("m", (), (), ())])
-def test_empty_charts_say_so(chart: Chart) -> None:
-    assert chart.remarks() == (NO_NUMBERS,)
-    assert chart.cells()[1] == []
-
-
-def test_numbers_that_are_not_drawn_are_counted() -> None:
-    undefined, outside = Histogram("h", X, (Series("a", (0.5, NAN, math.inf, 7.0)),)).remarks()
-    assert undefined.startswith("2 ")
-    assert outside.startswith("1 value ")

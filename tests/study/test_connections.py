@@ -73,7 +73,7 @@ def answer(connection: socket.socket, request: bytes = REQUEST) -> int:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(0.3)
+    connection.settimeout(0.1)
     try:
         return connection.recv(1) == b""
     except TimeoutError:
@@ -95,7 +95,7 @@ def is_closed(connection: socket.socket) -> bool:
 def test_a_request_that_does_not_arrive_is_ended(
     beginning: bytes, served: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3, raising=False)
     with connect(served()) as slow:
         slow.sendall(beginning)
         began = time.monotonic()
@@ -108,14 +108,14 @@ def test_a_request_that_does_not_arrive_is_ended(
 
 
 def test_dripping_headers_are_ended(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3, raising=False)
     with connect(served()) as slow:
         slow.sendall(b"GET /study.css HTTP/1.1\r\nhost: ")
         began = time.monotonic()
         with suppress(ConnectionError):
             while time.monotonic() - began < 8:
                 slow.sendall(b"x")
-                time.sleep(0.2)
+                time.sleep(0.05)
         assert time.monotonic() - began < 8
 
 
