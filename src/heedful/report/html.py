@@ -64,7 +64,8 @@ class DisplayTable:
         for row in self.rows:
             if row:
                 cells = "".join(map(_cell_html, row[1:]))
-                yield Markup(f"<tr>{_row_heading(row[0])}{cells}</tr>\n")  # safe: all texts of cells are escaped
+                head = f'<th scope="row" class="{row[0].kind}"><div><bdi>{escape(row[0].text)}</bdi></div></th>'
+                yield Markup(f"<tr>{head}{cells}</tr>\n")  # safe: all texts of cells are escaped
 
     @property
     def is_compared(self) -> bool:
@@ -79,10 +80,6 @@ class DisplayTable:
         if not inside + outside + unjudged:
             return ""
         return f"Inside the tolerance: {inside} of {inside + outside}." + (f" Not judged: {unjudged}." * bool(unjudged))
-
-
-def _row_heading(cell: DisplayCell) -> str:
-    return f'<th scope="row" class="{cell.kind}"><div><bdi>{escape(cell.text)}</bdi></div></th>'
 
 
 def _cell_html(cell: DisplayCell) -> str:

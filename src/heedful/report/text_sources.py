@@ -99,16 +99,13 @@ class ModelTexts:
     def address(self) -> str:
         """The explorer relative to the report; it does not depend on the rest of the workspace."""
         names = " ".join(str(self.facts[name]) for name in NAMING_FACTS if name in self.facts)
-        words = [_shortened(names, _MAX_FILE_NAME)]
+        if len(names) > _MAX_FILE_NAME:
+            names = f"{names[: _MAX_FILE_NAME * 2 // 3]} {names[-_MAX_FILE_NAME // 3 :]}"
+        words = [names]
         words += [f"seed {self.facts['seed']}"] if "seed" in self.facts else []
         words += [] if self.split == "test" else [self.split]
         stem = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
         return f"{FOLDER}/{stem}-{self.model.rpartition('-')[2]}.html"
-
-
-def _shortened(text: str, most: int) -> str:
-    """The text, or its beginning and its end if it is longer."""
-    return text if len(text) <= most else f"{text[: most * 2 // 3]} {text[-most // 3 :]}"
 
 
 def find_model_texts(entries: Iterable[IndexEntry]) -> list[ModelTexts]:
@@ -606,10 +603,10 @@ def _text_layout(
         words: number of the word of each unit; empty if every unit is a word.
     """
     scored = np.arange(len(units)) if flags is None else np.flatnonzero(_array(flags))
-    spaced = token_spacing([page_text(units[unit]) for unit in scored])
+    spaced = token_spacing([page_text(units[unit]) for unit in scored.tolist()])
     second = np.flatnonzero(parts == 1)
-    words = words.astype(np.int32) if len(words) == len(units) else np.arange(len(units))
-    numbers = tuple(words[scored].tolist())
+    word_of_unit = words.astype(int) if len(words) == len(units) else np.arange(len(units))
+    numbers = tuple(word_of_unit[scored].tolist())
     return _TextLayout(
         tuple(token for _, token in spaced),
         tuple(token for token, (gap, _) in enumerate(spaced) if token and not gap),

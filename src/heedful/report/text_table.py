@@ -315,7 +315,7 @@ def _read_rows(stored: pa.Table, header: TableHeader) -> Iterator[TextRow]:
         }
         cells["metrics"] = tuple(column[number] for column in metrics)
         cells["rows"] = tuple(column[number] for column in rows)
-        text = TextRow(**cells)
+        text = TextRow._make(cells[name] for name in TextRow._fields)
         lengths = {len(text.tokens), *(len(cell.weights) for cell in text.rows if cell is not None)}
         if len(lengths) > 1 or len(text.words) not in (0, len(text.tokens)) or None in (*text.tokens, *text.words):
             raise ValueError(f"tokens, words and scores of {text.uid!r} do not fit together")

@@ -90,7 +90,7 @@ class TiedRankings:
             (
                 numbers,
                 np.array([self._features(self.choices[number][1]) for number in numbers]),
-                np.array([self._features(each) for each in possible_choices(left, self.tie_sizes)]),
+                np.array([self._features(choice) for choice in possible_choices(left, self.tie_sizes)]),
             )
             for left, numbers in chosen_from.items()
         ]
@@ -178,7 +178,7 @@ class TiedRankings:
         above = np.zeros((self.n_methods, self.n_methods), bool)
         tied = np.zeros_like(above)
         for left, chosen in self.choices:
-            rest = [each for each in left if each not in chosen]
+            rest = [method for method in left if method not in chosen]
             above[np.ix_(list(chosen), rest)] = True
             tied[np.ix_(list(chosen), list(chosen))] = True
         reach = above | tied | np.eye(self.n_methods, dtype=bool)
@@ -215,10 +215,10 @@ def choices_of(ranks: Mapping[int, int]) -> list[tuple[Members, Members]]:
     """
     left, choices = sorted(ranks), []
     for rank in sorted(set(ranks.values())):
-        chosen = tuple(each for each in left if ranks[each] == rank)
+        chosen = tuple(method for method in left if ranks[method] == rank)
         if len(left) > 1:
             choices.append((tuple(left), chosen))
-        left = [each for each in left if ranks[each] != rank]
+        left = [method for method in left if ranks[method] != rank]
     return choices
 
 
@@ -228,7 +228,7 @@ def possible_choices(left: Members, tie_sizes: Sequence[int]) -> list[Members]:
     >>> possible_choices((0, 2, 3), (2,))
     [(0,), (2,), (3,), (0, 2), (0, 3), (2, 3)]
     """
-    return [each for size in (1, *tie_sizes) for each in combinations(left, size)]
+    return [members for size in (1, *tie_sizes) for members in combinations(left, size)]
 
 
 def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.random.Generator) -> NDArray[np.int64]:
