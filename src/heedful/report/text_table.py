@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -245,8 +245,7 @@ def _schema(header: TableHeader) -> pa.Schema:
     for row in header.rows:
         columns.append((f"scores: {page_text(row.name)}", pa.list_(pa.float64())))
         columns += [(f"distance: {page_text(row.name)}", distance)] if row.is_adversarial else []
-    values = {field.name: getattr(header, field.name) for field in fields(TableHeader)}
-    text = json.dumps(_HEADER.dump_python(TableHeader(**values), mode="json"), ensure_ascii=False)
+    text = json.dumps(_HEADER.dump_python(header, mode="json"), ensure_ascii=False)
     return pa.schema(columns, {_METADATA: page_text(text).encode()})
 
 
@@ -286,7 +285,7 @@ def read_text_table(path: Path) -> TextTable:
         texts = tuple(_read_rows(stored, header))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise _refusal(path, error) from error
-    return TextTable(**{field.name: getattr(header, field.name) for field in fields(header)}, texts=texts)
+    return TextTable(**vars(header), texts=texts)
 
 
 def _refusal(path: Path, error: Exception) -> UserError:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
 
@@ -182,20 +183,17 @@ def ranking_statistics(
         first, second = np.array(pairs).T
         return np.hstack([parameters[:, : len(ranked)], tied.preference_log_odds(parameters)[:, first, second]])
 
-    sample = crossed_bootstrap(
-        *_groups(rankings),
-        lambda weights: worths_and_odds(tied.fit(weights, fitted)),
-        rng=rng,
-    )
+    sample = crossed_bootstrap(*_groups(rankings), lambda weights: worths_and_odds(tied.fit(weights, fitted)), rng=rng)
     covariance = _model_covariance(tied, fitted, worths_and_odds)
     in_order = sorted(methods, key=lambda name: -fitted[numbers[name]] if name in numbers else math.inf)
     yield from (Statistic("times_ranked", method, value=float(times[method])) for method in in_order)
     odds, differences = _pair_statistics(rankings, ranked, pairs, tied, sample, covariance, rng)
     yield from _worth_statistics(ranked, best_first, tied, sample, covariance, times)
-    yield from _rank_statistics([ranked[method] for method in best_first], odds)
+    names = [ranked[method] for method in best_first]
+    yield from _rank_statistics(names, odds)
     yield from odds.values()
     yield from differences.values()
-    yield from _preference_statistics(rankings, [ranked[method] for method in best_first], rng)
+    yield from _preference_statistics(rankings, names, rng)
 
 
 def _with_several(rankings: Iterable[Ranking], methods: Sequence[str]) -> list[Ranking]:
@@ -422,9 +420,7 @@ def trueskill_statistics(
         for _ in range(orders)
     ]
     means = {
-        name: SkillRating(
-            math.fsum(run[name].mu for run in runs) / orders, math.fsum(run[name].sigma for run in runs) / orders
-        )
+        name: SkillRating(fmean(run[name].mu for run in runs), fmean(run[name].sigma for run in runs))
         for name in ranked
     }
     places = partial_order(means)
@@ -444,18 +440,14 @@ def agreement_statistics(kept: StudyAnswers, rng: np.random.Generator) -> Iterat
     with the map of one method. Where nothing was answered twice, or all answers are equal, alpha is undefined and has
     no row.
     """
-    rankings, guesses = _by_unit(kept, repeated=False)
-    again, guessed_again = _by_unit(kept, repeated=True)
-    kinds: tuple[tuple[str, str, MeasurementLevel, dict[Unit, list[str]]], ...] = (
-        ("alpha_between_people", "rankings", "ordinal", rankings),
-        ("alpha_between_people", "guesses", "nominal", guesses),
-        ("alpha_of_repeated_items", "rankings", "ordinal", again),
-        ("alpha_of_repeated_items", "guesses", "nominal", guessed_again),
-    )
-    for metric, subset, level, units in kinds:
-        alpha = _alpha_with_interval(units, level, rng)
-        if alpha is not None:
-            yield Statistic(metric, "", subset, *alpha, float(sum(len(values) > 1 for values in units.values())))
+    levels: tuple[MeasurementLevel, ...] = ("ordinal", "nominal")
+    for metric, repeated in (("alpha_between_people", False), ("alpha_of_repeated_items", True)):
+        for subset, level, units in zip(
+            ("rankings", "guesses"), levels, _by_unit(kept, repeated=repeated), strict=True
+        ):
+            alpha = _alpha_with_interval(units, level, rng)
+            if alpha is not None:
+                yield Statistic(metric, "", subset, *alpha, float(sum(len(values) > 1 for values in units.values())))
 
 
 def _by_unit(kept: StudyAnswers, *, repeated: bool) -> tuple[dict[Unit, list[str]], dict[Unit, list[str]]]:
