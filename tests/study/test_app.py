@@ -21,7 +21,7 @@ from heedful.study.app import RateLimit, create_app, explain_ranks, render_markd
 from heedful.study.design import CONTROL, Study, StudyOptions, StudyTask, read_study, token_digest, write_study
 from heedful.study.items import build_study
 from heedful.study.storage import load_answers
-from tests.invented_studies import METHODS, image_page, text_page
+from tests.invented_studies import METHODS, image_page, read_links, text_page
 
 HOSTILE = (
     "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"'><svg/onload=alert(1)>", "{{7*7}}",
@@ -67,9 +67,7 @@ class Served:
 
 def serve(folder: Path, study: Study) -> Served:
     write_study(study, folder, "")
-    lines = [line.partition("\t") for line in (folder / "links.txt").read_text().splitlines() if "\t" in line]
-    links = {person: link for person, _, link in lines}
-    return Served(folder, TestClient(create_app(folder), raise_server_exceptions=False), links)
+    return Served(folder, TestClient(create_app(folder), raise_server_exceptions=False), read_links(folder))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from heedful.study import app as application
 from heedful.study import connections
 from heedful.study.design import StudyOptions, write_study
 from heedful.study.items import build_study
-from tests.invented_studies import METHODS, text_page
+from tests.invented_studies import METHODS, free_port, text_page
 
 REQUEST = b"GET /study.css HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -41,8 +41,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     threads: list[threading.Thread] = []
 
     def start(per_address: int | None = None) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
+        port = free_port()
         run = lambda: application.serve(tmp_path / "study", "127.0.0.1", port, per_address=per_address)  # noqa: E731
         threads.append(threading.Thread(target=run, daemon=True))
         threads[-1].start()

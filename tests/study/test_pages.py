@@ -22,7 +22,7 @@ from heedful.study.app import serve
 from heedful.study.design import Study, StudyOptions, StudyTask, write_study
 from heedful.study.items import build_study
 from heedful.study.storage import load_answers
-from tests.invented_studies import METHODS, image_page, text_page
+from tests.invented_studies import METHODS, free_port, image_page, read_links, text_page
 from tests.study.test_app import HOSTILE
 from tests.tabs import LEAST_CONTRAST, launched, opened
 
@@ -46,12 +46,10 @@ class Server:
 
     def __init__(self, folder: Path, study: Study) -> None:
         self.folder, self.study = folder, study
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         write_study(study, folder, self.address)
-        lines = [line.partition("\t") for line in (folder / "links.txt").read_text().splitlines() if "\t" in line]
-        self.links = {person: link for person, _, link in lines}
+        self.links = read_links(folder)
         self.start()
 
     def start(self) -> None:
