@@ -213,12 +213,11 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> TextTable:
     metrics, marked = {**_metrics(trials, sources), **_faithfulness(trials)}, _marked_words(trials)
     classes = [] if source.model_entry is None else open_artefact(source.model_entry).notes.get("classes")
     examined = [*(stored.entry for stored in attributions), *(entry for entry, _ in trials)]
-    sizes = [of for entry in examined if isinstance(of := open_artefact(entry).notes.get("of"), int)]
-    warnings = [
-        f"{len(texts)} of {total} texts; the others {'are not shown' if chosen else 'were not examined'}."
-        for total in [max(sizes, default=0)]
-        if total > len(texts)
-    ]
+    total = max((of for entry in examined if isinstance(of := open_artefact(entry).notes.get("of"), int)), default=0)
+    warnings = []
+    if total > len(texts):
+        others = "are not shown" if chosen else "were not examined"
+        warnings.append(f"{len(texts)} of {total} texts; the others {others}.")
     if "model" not in source.facts and not any(row.is_adversarial for row in rows):
         warnings.append("No adversarial attention is stored for this model.")
     return TextTable(
