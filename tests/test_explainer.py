@@ -31,22 +31,15 @@ from heedful.attributions.gradient import Gradient, InputXGradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.attributions.method import tags_of
+from heedful.attributions.registry import METHODS, catalogue_name, find_method, method_for_words
 from heedful.attributions.shapley import KernelShap
-from heedful.catalogue import METHODS
 from heedful.data.subwords import SubwordTokenizer
 from heedful.data.words import Words
-from heedful.explainer import (
-    Explainer,
-    catalogue_name,
-    find_method,
-    find_recommendation,
-    load,
-    method_for_words,
-    word_scores,
-)
+from heedful.explainer import Explainer, load, word_scores
 from heedful.figures import Heatmap, Series
 from heedful.models.contrast import contrast_model
 from heedful.models.transformer import TransformerModel
+from heedful.recommendation import find_recommendation
 from heedful.report.explanation_page import explanation_page
 from heedful.store.model_folder import hash_model_folder
 from heedful.store.workspace import Workspace
@@ -123,9 +116,15 @@ def test_options_are_given_in_brackets_also_as_reports_show_them() -> None:
     assert method_for_words("kernel-shap(error=0.1)") == KernelShap(feature="word", error=0.1)
     named = catalogue_name(method_for_words("lime(error=0.05)"))
     assert method_for_words(named) == Lime(feature="word", error=0.05)
-    for wrong in ("lime(errors=0.05)", "lime(error=much)", "lime(special_tokens=2)", "random(a=b)"):
+    for wrong in (
+        "lime(errors=0.05)",
+        "lime(error=much)",
+        "lime(special_tokens=2)",
+        "random(a=b)",
+        "lime(error=0.1,seed)",
+    ):
         with pytest.raises(UserError, match="option"):
-            find_method(wrong)
+            find_method(f"lime({wrong})")
     with pytest.raises(UserError, match="between 0 and 1"):
         find_method("lime(error=3)")
 
@@ -230,7 +229,7 @@ def test_company_and_order_change_no_score(explainer: Explainer) -> None:
 def test_kernel_shap_by_name_does_for_a_text_of_any_length(
     explainer: Explainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.explainer.WORD_SAMPLES", 8)
+    monkeypatch.setattr("heedful.attributions.registry.WORD_SAMPLES", 8)
     row = explainer.explain(TEXT, methods="kernel-shap").rows[0]
     assert row.method == "kernel-shap"
     assert row.word_scores == explainer.explain(TEXT, methods=KernelShap(n_samples=12)).rows[0].word_scores
@@ -658,7 +657,7 @@ def test_the_best_audit_chooses_the_method(explainer: Explainer, tmp_path: Path)
         (tmp_path / ".audits" / f"{digest[:16]}-{number}.json").write_text(content)
     store("interrupted", {"lime": "shown"}, texts=200, date="2026-12-01", finished=False)
     stored_audit(tmp_path, "0" * 64, "other", {"lime": "shown"}, texts=200, date="2026-12-01")
-    assert find_recommendation(digest, tmp_path) is None
+    assert find_recommendation(explainer.identity, tmp_path) is None
     store("first", {"lime": "shown", "leave-one-out": "slow"}, date="2026-11-16")
     assert explainer.explain(TEXT, workspace=tmp_path).rows[0].method == "lime"
     # Fewer texts, fewer methods, or methods of other libraries only, later.

@@ -37,12 +37,12 @@ import heedful
 from heedful import cli
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
+from heedful.attributions.registry import list_methods
 from heedful.cli import attefa_command, console, run_command
 from heedful.data.hub_datasets import SavedDataset
 from heedful.data.io import MAX_LINE_SIZE
 from heedful.data.table import Table
 from heedful.execution.runner import recipes_from_file, run
-from heedful.explainer import list_methods
 from heedful.papers import PAPERS, UserData
 from heedful.papers.disagreement import MINILM_PACKAGE
 from heedful.store.workspace import Workspace

@@ -19,7 +19,7 @@ from heedful.data.label_match import negated_name
 from heedful.data.patches import PatchTokenizer, read_patches
 from heedful.data.prompt import Prompt, Prompted, PromptTokenizer, has_mask_token, render_chat
 from heedful.data.subwords import Subwords, copy_tokenizer, load_tokenizer, wrap_tokenizer
-from heedful.devices import Precision, arithmetic_of, is_same_device
+from heedful.devices import Precision, arithmetic_of, device_of, is_same_device
 from heedful.models.attention_hooks import copy_sharing_weights
 from heedful.models.given_model import GivenModel
 from heedful.models.label_words import LabelWords, Vocabulary
@@ -360,11 +360,6 @@ def copy_to_device(network: object, tokenizer: object, device: torch.device | No
     if device is None or is_same_device(device_of(network), device):
         return network
     return copy.deepcopy(network).to(device)
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """That of the first weight; the CPU without weights."""
-    return next((weight.device for weight in network.parameters()), torch.device("cpu"))
 
 
 def open_language_objects(

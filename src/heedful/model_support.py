@@ -20,11 +20,11 @@ from torch import Generator, nn
 
 from heedful.attributions.deeplift import MAX_GAP_SHARE, OUTPUT_ROUNDING
 from heedful.attributions.method import CompleteAttribution
-from heedful.catalogue import METHODS
+from heedful.attributions.registry import METHODS, method_for_words
 from heedful.devices import arithmetic_notes, arithmetic_of
 from heedful.execution.outcome import Outcome
 from heedful.execution.runner import HERE, OUT_OF_TIME, run
-from heedful.explainer import Explainer, method_for_words
+from heedful.explainer import Explainer
 from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.network_anatomy import sample_batch
 from heedful.models.tiny_networks import (
