@@ -48,6 +48,7 @@ from heedful.training.teacher import LayerMaps, LearnedExplanation
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.adversary_search import AdversarySearchSettings
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.permutation import Permutation
@@ -211,7 +212,7 @@ def test_trials_of_a_transformer_in_a_folder_give_the_numbers_of_the_cpu(
         (RawAttention(), IntegratedGradients(), LeaveOneOut()),
     )
     trials: dict[str, Trial] = {
-        "AdversarialAttention": AdversarialAttention(subject),
+        "AdversarialAttention": AdversarialAttention(subject, limit=3),
         "Permutation": Permutation(subject),
         "Faithfulness": Faithfulness(subject, methods),
         "Agreement": Agreement(subject, methods),
@@ -222,8 +223,9 @@ def test_trials_of_a_transformer_in_a_folder_give_the_numbers_of_the_cpu(
 
 @pytest.mark.slow
 def test_the_exact_adversary_of_three_classes_gives_the_numbers_of_the_cpu(places: Places) -> None:
-    given = replace(tiny_subject(), corpus=Verdicts(12), architecture=Attentive(BiLSTM(3), Additive()))
-    places.compare(AdversarialAttention(given), tolerance=1e-3)
+    subject = replace(tiny_subject(), corpus=Verdicts(12), architecture=Attentive(BiLSTM(3), Additive()))
+    search = AdversarySearchSettings(steps=100)
+    places.compare(AdversarialAttention(subject, search=search, limit=6), tolerance=1e-3)
 
 
 @pytest.mark.slow

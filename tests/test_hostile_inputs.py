@@ -805,7 +805,7 @@ def test_an_interrupt_before_the_command_is_there_is_130() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "heedful: interrupted\n")
 
 
-SLEEP = OWN.replace("return Artefact()", "import time; open(f'{workspace.root}/at-work', 'w'); time.sleep(6)")
+SLEEP = OWN.replace("return Artefact()", "import time; open(f'{workspace.root}/at-work', 'w'); time.sleep(2)")
 SLEEP += "def recipes():\n    return [Own(1), Own(2)]\n"
 
 

@@ -64,7 +64,7 @@ def examined(units: Units, kind: str) -> ModelSupport:
         ("text", "fnet", NEEDS_ATTENTION),
         # layers without attention, which are recurrent, and mixtures of experts, which have no rule in DeepLIFT
         ("text", "jamba", {*MULTIPLIES_LAYERS, "deep-lift", "deep-shap"}),
-        ("text", "zamba2", {*MULTIPLIES_LAYERS}),
+        ("text", "zamba", {*MULTIPLIES_LAYERS}),
         ("image", "resnet", {*NEEDS_ATTENTION, "layer-mix"}),
         ("image", "swin", {*MULTIPLIES_LAYERS}),  # stages that merge units
     ],
