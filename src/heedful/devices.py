@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from heedful.types import UserError, shorten
+from heedful.types import UserError, check_choice, shorten
 
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 WITHOUT_FLOAT64 = {"mps"}
@@ -72,10 +72,8 @@ def check_precision(name: str) -> Precision:
     >>> check_precision("bfloat16")
     'bfloat16'
     """
-    for known in get_args(Precision):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise UserError(f"unknown precision {name!r}; choose from {', '.join(get_args(Precision))}")
+    check_choice("precision", name, Precision)
+    return cast(Precision, name)
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:

@@ -6,6 +6,7 @@ output, and their mean where they are weights without sign, so that long words a
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -241,15 +242,8 @@ class Explainer(OpenedModel):
                 logits = self.model(self.tokenizer([example]).to(self.device)).logits[0]
             likeliest = int(logits.argmax())
             name = str(self.next_words.tokenizer.decode([likeliest]))
-            words = self.next_words.classifier(target, contrast, likeliest)
-            asked = replace(
-                self,
-                model=words.model,
-                tokenizer=words.tokenizer,
-                class_names=words.class_names,
-                given=words.given,
-                next_words=None,
-            )
+            given, class_names = self.next_words.classifier(target, contrast, likeliest)
+            asked = replace(self, given=given, class_names=class_names, next_words=None)
             (explained,) = asked.explain_each(
                 texts[:1],
                 texts[1:] or None,
@@ -416,19 +410,14 @@ def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[
     if seconds is not None and len(seconds := list(seconds)) != len(firsts):
         raise UserError("a list of texts needs a list of second texts of the same length")
     pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
-    examples = []
-    for pair in pairs:
-        parts = []
-        for part in pair:
-            if not isinstance(part, str):
-                raise UserError(f"{shorten(part)} is not a text: give a string")
-            if not part.strip():
-                raise UserError("the text is empty: give at least one word")
-            if any("\ud800" <= letter <= "\udfff" for letter in part):
-                raise UserError("the text contains an unpaired surrogate: re-read the file with its original encoding")
-            parts.append(part)
-        examples.append(Example(f"text-{json_digest([*parts])[:16]}", tuple(parts)))
-    return examples
+    for text in itertools.chain.from_iterable(pairs):
+        if not isinstance(text, str):
+            raise UserError(f"{shorten(text)} is not a text: give a string")
+        if not text.strip():
+            raise UserError("the text is empty: give at least one word")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError("the text contains an unpaired surrogate: re-read the file with its original encoding")
+    return [Example(f"text-{json_digest([*pair])[:16]}", tuple(pair)) for pair in pairs]
 
 
 def _score(
