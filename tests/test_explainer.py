@@ -60,17 +60,17 @@ HOSTILE = "</span><script>alert(1)</script> \x1b[2J & <img/src=x/onerror=alert(2
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """WordPiece with the word "unforget" in three pieces."""
-    own = bert()
-    own.padding_side = "right"
-    return own
+    words = bert()
+    words.padding_side = "right"
+    return words
 
 
 def classifier(labels: int = 3, **changes: int | str | float | None) -> PreTrainedModel:
     """A tiny BERT with random weights and a text limit of 24 tokens."""
-    own = network("bert", vocab_size=13, max_position_embeddings=24, num_labels=labels, **changes)
+    bert_network = network("bert", vocab_size=13, max_position_embeddings=24, num_labels=labels, **changes)
     if labels == 3:
-        own.config.id2label = dict(enumerate(CLASSES))
-    return own
+        bert_network.config.id2label = dict(enumerate(CLASSES))
+    return bert_network
 
 
 @pytest.fixture(scope="module")
@@ -337,10 +337,10 @@ def test_the_work_of_showing_a_text_grows_with_its_words(color: Literal["standar
 # Contrasts
 
 
-def pairwise(own: PreTrainedModel, target: int, contrast: int) -> TransformerModel:
+def pairwise(bert_network: PreTrainedModel, target: int, contrast: int) -> TransformerModel:
     """A network with one output: the weights of the target's output minus those of the contrast's."""
     other = classifier(1)
-    weights = own.state_dict()
+    weights = bert_network.state_dict()
     for name in ("classifier.weight", "classifier.bias"):
         weights[name] = weights[name][target : target + 1] - weights[name][contrast : contrast + 1]
     other.load_state_dict(weights)
@@ -389,16 +389,19 @@ def test_the_contrast_of_a_binary_model_is_its_logit(tmp_path: Path) -> None:
 # What stays as it was
 
 
-def fingerprint(own: PreTrainedModel, tokens: PreTrainedTokenizerFast) -> tuple[object, ...]:
+def fingerprint(bert_network: PreTrainedModel, tokens: PreTrainedTokenizerFast) -> tuple[object, ...]:
     """Everything about a user's objects, and the global state of torch, that an explanation could change."""
     return (
         [
             (part.training, len(part._forward_hooks), len(part._forward_pre_hooks), sorted(vars(part)))
-            for part in own.modules()
+            for part in bert_network.modules()
         ],
-        [(name, weight.requires_grad, weight.grad is None, weight._version) for name, weight in own.named_parameters()],
-        own.config._attn_implementation,
-        own.config.to_json_string(),
+        [
+            (name, weight.requires_grad, weight.grad is None, weight._version)
+            for name, weight in bert_network.named_parameters()
+        ],
+        bert_network.config._attn_implementation,
+        bert_network.config.to_json_string(),
         tokens.backend_tokenizer.to_str(),
         torch.random.get_rng_state().tolist(),
         torch.is_grad_enabled(),
@@ -418,16 +421,16 @@ class Broken:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_users_model_is_left_as_it_was(training: bool) -> None:  # noqa: FBT001
-    own, tokens = nn.Module.train(classifier(), training), tokenizer()
-    own.get_submodule("bert.encoder").register_forward_hook(lambda *_: None)
-    before = fingerprint(own, tokens)
-    opened = load((own, tokens))
+    bert_network, tokens = nn.Module.train(classifier(), training), tokenizer()
+    bert_network.get_submodule("bert.encoder").register_forward_hook(lambda *_: None)
+    before = fingerprint(bert_network, tokens)
+    opened = load((bert_network, tokens))
     opened.explain(TEXT, methods=["integrated-gradients", "relevance", "lime", "deep-lift"], contrast=0, target=1)
     with pytest.raises(ZeroDivisionError):
         opened.explain(TEXT, methods=Broken())
     with pytest.raises(UserError, match="target"):
         opened.explain(TEXT, target="nobody")
-    assert fingerprint(own, tokens) == before
+    assert fingerprint(bert_network, tokens) == before
 
 
 def test_a_model_of_heedful_keeps_its_mode_and_dropout_explains_nothing(tmp_path: Path) -> None:
@@ -498,10 +501,10 @@ class Tempered(BertForSequenceClassification):  # type: ignore[no-untyped-call]
 def test_the_digest_of_a_users_own_network_includes_what_it_holds() -> None:
     digests, probabilities = [], []
     for temperature in (1.0, 1.0, 9.0):
-        own = Tempered(classifier().config)  # type: ignore[no-untyped-call]
-        own.load_state_dict(classifier().state_dict())
-        own.temperature = temperature
-        opened = load((own, tokenizer()))
+        bert_network = Tempered(classifier().config)  # type: ignore[no-untyped-call]
+        bert_network.load_state_dict(classifier().state_dict())
+        bert_network.temperature = temperature
+        opened = load((bert_network, tokenizer()))
         digests.append(opened.digest)
         probabilities.append(opened.explain(TEXT, methods="random").probability)
     assert probabilities[0] == probabilities[1] > probabilities[2]
@@ -509,15 +512,15 @@ def test_the_digest_of_a_users_own_network_includes_what_it_holds() -> None:
 
 
 def test_the_outputs_of_one_logit_and_of_a_number() -> None:
-    own = classifier(1)
-    own.config.id2label = {0: "toxic"}
-    binary = load((own, tokenizer()), task=BinaryClassification())
+    bert_network = classifier(1)
+    bert_network.config.id2label = {0: "toxic"}
+    binary = load((bert_network, tokenizer()), task=BinaryClassification())
     assert binary.class_names == ("not toxic", "toxic")
     against = binary.explain(TEXT, methods="input-x-gradient", target="not toxic")
     assert against.rows[0].word_scores == tuple(
         -score for score in binary.explain(TEXT, methods="input-x-gradient", target="toxic").rows[0].word_scores
     )
-    number = load((own, tokenizer()))
+    number = load((bert_network, tokenizer()))
     assert (number.model.task, number.class_names) == (Regression(), ())
     shown = number.explain(TEXT)
     with torch.no_grad():
@@ -604,15 +607,15 @@ def test_a_test_split_is_enough_for_a_folder_and_for_objects(
 
 
 def test_a_model_in_memory_is_not_found_elsewhere_or_after_a_change(tmp_path: Path) -> None:
-    workspace, own = Workspace(tmp_path), classifier()
-    opened = load((own, tokenizer()))
+    workspace, bert_network = Workspace(tmp_path), classifier()
+    opened = load((bert_network, tokenizer()))
     recipe = opened.recipe(Reviews())
     assert isinstance(recipe, ModelInMemory)
     assert recipe.load_model(workspace).model is opened.model
     with pytest.raises(UserError, match="save it to a folder"):
         replace(recipe, digest="0" * 64).load_model(workspace)
     with torch.no_grad():
-        own.get_parameter("classifier.bias").add_(1)
+        bert_network.get_parameter("classifier.bias").add_(1)
     with pytest.raises(UserError, match="have changed"):
         recipe.load_model(workspace)
     assert opened.recipe(Reviews()) != recipe
@@ -846,7 +849,7 @@ def test_the_command_reads_lines_and_tables(folder: Path, tmp_path: Path) -> Non
     pairs = load(folder).explain(["the film", "is dull"], ["dull", "un"], methods="lime")
     assert table["row"].tolist() == [2, 2, 2, 3, 3, 3]
     assert table["word"].tolist() == ["the", "film", "dull", "is", "dull", "un"]
-    assert table["score"].tolist() == pytest.approx([score for each in pairs for score in each.rows[0].word_scores])
+    assert table["score"].tolist() == pytest.approx([score for pair in pairs for score in pair.rows[0].word_scores])
 
 
 @pytest.mark.parametrize(
@@ -887,5 +890,5 @@ def test_a_notebook_shows_the_heat_map(explainer: Explainer, tmp_path: Path) -> 
     NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    (result,) = [each for each in notebook.cells[0].outputs if each.output_type == "execute_result"]
+    (result,) = [output for output in notebook.cells[0].outputs if output.output_type == "execute_result"]
     assert "dull" in Tags(result.data["text/html"]).text

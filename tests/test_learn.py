@@ -77,7 +77,7 @@ def heedful(folder: Path, *words: str) -> Result:
 def test_the_command_says_what_was_tested_learned_and_not_meant(learned: Result, folder: Path) -> None:
     assert learned.exit_code == 0, learned.output
     results = json.loads((folder / "out.json").read_text(encoding="utf-8"))["results"]
-    assert [(each["trial"], each["n"]) for each in results] == [("simulability", 9)]
+    assert [(result["trial"], result["n"]) for result in results] == [("simulability", 9)]
     assert "2 students of each kind" in learned.output
     assert "42 texts" in learned.output
     assert " of 4 heads have weight" in learned.output
@@ -160,8 +160,8 @@ def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(fold
     assert trial.controls == (), "the report shows them, and none of the arms is one"
     assert trial == explainer_trial(teacher(folder), NOWHERE, size=20, seeds=(7, 8), quick=True)
     students = dict(trial.arms)["SMaT"]
-    assert [(each.seed, each.data.train_size) for each in students] == [(7, 20), (8, 20)]
-    assert all(isinstance(each, SMaT) for each in students)
+    assert [(student.seed, student.data.train_size) for student in students] == [(7, 20), (8, 20)]
+    assert all(isinstance(student, SMaT) for student in students)
     network = students[0].architecture.build(MulticlassClassification(2), None, torch.Generator().manual_seed(0))
     assert "only the first 1 of 2 layers are kept" in network.notes
     assert any("new head" in note for note in network.notes)

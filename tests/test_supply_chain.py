@@ -44,7 +44,7 @@ def test_every_package_of_a_lock_has_a_version_and_hashes_and_no_host(lock: Path
     for name, version, hashes in pairs:
         assert re.fullmatch(r"\d[\w.!]*", version), name
         assert hashes, name
-        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes), name
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", digest) for digest in hashes), name
     assert "://" not in lock.read_text()
     assert "find-links" not in lock.read_text()
 
@@ -56,7 +56,7 @@ def test_each_extra_has_a_lock_that_satisfies_the_ranges_of_the_project() -> Non
             wanted = Requirement(text)
             if wanted.marker is None or wanted.marker.evaluate():
                 versions = locked[canonicalize_name(wanted.name)]
-                assert all(wanted.specifier.contains(each) for each in versions), (name, text)
+                assert all(wanted.specifier.contains(version) for version in versions), (name, text)
 
 
 def test_no_two_locks_pin_a_package_of_the_tests_differently() -> None:

@@ -168,7 +168,7 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
     assert result.exit_code == 1
     for word in ("Broken-", "ZeroDivisionError: by zero", str(tmp_path / "work")):
         assert word in result.output
-    assert [each["trial"] for each in json.loads(out.read_text(encoding="utf-8"))["results"]] == ["performance"]
+    assert [result["trial"] for result in json.loads(out.read_text(encoding="utf-8"))["results"]] == ["performance"]
 
 
 EXITS = """
@@ -294,7 +294,7 @@ def test_the_json_file_gets_its_folder_and_replaces_an_old_one(finished: Path, t
     for _ in range(2):
         out = tmp_path / "new" / "deep" / "out.json"
         assert heedful("run", finished / "mine.py", "-w", finished / "work", "--json", out).exit_code == 0
-    assert [each.name for each in out.parent.iterdir()] == ["out.json"]
+    assert [path.name for path in out.parent.iterdir()] == ["out.json"]
     assert json.loads(out.read_text(encoding="utf-8"))["results"]
 
 
