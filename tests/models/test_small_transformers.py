@@ -12,6 +12,7 @@ import torch
 from torch import Generator, nn
 from torch.func import functional_call
 
+from heedful.capabilities import LayerInput, mean_over_queries, read_heads, read_layers
 from heedful.data.images import Digits
 from heedful.data.patches import Patches
 from heedful.data.splitting import SubsampledCorpus
@@ -25,7 +26,7 @@ from heedful.testing.checks import check_model
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import AdamW, EpochSelection, Training
-from heedful.types import LayerInput, UserError, mean_over_queries, read_heads, read_layers
+from heedful.types import UserError
 from tests.networks import (
     FAMILIES,
     TinyTransformer,

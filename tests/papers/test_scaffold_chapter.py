@@ -15,6 +15,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import GradientNorm
 from heedful.attributions.head_mix import StaticAttention
 from heedful.attributions.method import method_name
+from heedful.capabilities import read_heads
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
 from heedful.figures import Bars, ImageGrid, Lines, Matrix, PatchScores, Pixels
@@ -42,7 +43,6 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import Simulability
-from heedful.types import read_heads
 from tests.papers.results import StoredEntry, entry, result, table
 
 PAPER = "scaffold"

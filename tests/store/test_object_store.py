@@ -30,12 +30,13 @@ from typer.testing import CliRunner
 
 from heedful import cli
 from heedful.execution.runner import run
-from heedful.explainer import find_recommendation
+from heedful.recommendation import find_recommendation
 from heedful.report import write_report
 from heedful.store import leases, object_store
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, object_keys
 from heedful.store.atomic_write import WriteError
 from heedful.store.leases import Lease
+from heedful.store.model_folder import KnownIdentity
 from heedful.store.object_store import ObjectStore, is_url
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
@@ -719,10 +720,10 @@ def test_audits_are_kept_behind_the_url(machine: Machine) -> None:
     content = {"methods": [], "recommended": ["lime"], "date": "today", "finished": True, "data": {"texts": 30}}
     machine("one").write_document(".audits/0123456789abcdef-one-1.json", json.dumps(content))
     machine("two")
-    recommendation = find_recommendation("0123456789abcdef0", URL)
+    recommendation = find_recommendation(KnownIdentity("0123456789abcdef0"), URL)
     assert recommendation is not None
     assert recommendation.methods == ("lime",)
-    assert find_recommendation("another", URL) is None
+    assert find_recommendation(KnownIdentity("another"), URL) is None
 
 
 def test_the_report_of_a_url_is_that_of_a_folder(machine: Machine, tmp_path: Path) -> None:

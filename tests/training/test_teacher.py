@@ -14,6 +14,7 @@ from heedful.attributions.gradient import InputXGradient
 from heedful.attributions.head_mix import StaticAttention
 from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.capabilities import read_heads
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel
 from heedful.training.teacher import (
@@ -34,7 +35,7 @@ from heedful.training.teacher import (
     TeacherOutputs,
     point_predictions,
 )
-from heedful.types import Batch, UserError, read_heads
+from heedful.types import Batch, UserError
 from tests.students import DATA, TEACHER, same, weights
 
 TRAIN_SUBSET = DATA.subset("train", 0)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
+from heedful.capabilities import LayerInput, LayerTrace
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.models.acceptance import open_layers
 from heedful.models.small_transformers import ScalarMix, SmallTransformer, build_network
@@ -40,7 +41,7 @@ from heedful.trials._adversary_transformer import (
 from heedful.trials.adversarial_attention import AdversarialAttention, Solver
 from heedful.trials.adversary_search import AdversaryProblem, AdversarySearchSettings, LinearOutputs
 from heedful.trials.permutation import Permutation, shuffle_attention
-from heedful.types import Architecture, Batch, LayerInput, LayerTrace, Model, Task, Trace, UserError
+from heedful.types import Architecture, Batch, Model, Task, Trace, UserError
 from tests.networks import TinyTransformer, batch_of, texts, tiny
 from tests.tiny import subject
 

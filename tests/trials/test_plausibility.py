@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random
 from heedful.attributions.method import method_name
+from heedful.capabilities import read_heads
 from heedful.data.words import Words
 from heedful.figures import Heatmap
 from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics
@@ -34,18 +35,7 @@ from heedful.training.teacher import LearnedExplanation, StudentData
 from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 from heedful.trials.plausibility import RATIONALE_STATUS, HeadPlausibility, Plausibility, Rationales, best_head_rows
-from heedful.types import (
-    Attribution,
-    Batch,
-    Corpus,
-    Example,
-    Model,
-    Pooling,
-    Splits,
-    UserError,
-    pool_by_word,
-    read_heads,
-)
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Pooling, Splits, UserError, pool_by_word
 from tests.tiny import Sentences, Shortcut, subject
 
 NAN = math.nan

@@ -42,9 +42,10 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
+from heedful.capabilities import ExposesLayers
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, ExposesLayers, Model, NotApplicable, Trace, UserError
+from heedful.types import Batch, Model, NotApplicable, Trace, UserError
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]

@@ -26,7 +26,8 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
-from heedful.types import Attribution, Batch, LayerInput, Model, UserError, read_layers
+from heedful.capabilities import LayerInput, read_layers
+from heedful.types import Attribution, Batch, Model, UserError
 
 
 @register("layer-mix")

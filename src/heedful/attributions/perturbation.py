@@ -32,18 +32,9 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
+from heedful.capabilities import SupportsLeaveOneOut, SupportsPrefixes, TextPrefix
 from heedful.measures.divergence import total_variation
-from heedful.types import (
-    Attribution,
-    Batch,
-    Model,
-    SupportsLeaveOneOut,
-    SupportsPrefixes,
-    Task,
-    TextPrefix,
-    UserError,
-    check_choice,
-)
+from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice
 
 BLOCK_ELEMENTS = 1 << 21
 """Input numbers of the perturbed texts that are built at once."""

@@ -56,9 +56,9 @@ def explain(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 ) -> None:
     """Show which words a prediction depends on, according to one or more methods."""
+    from heedful.attributions.registry import method_for_words
     from heedful.data.io import is_table
     from heedful.devices import check_device
-    from heedful.explainer import method_for_words
     from heedful.explanation import explanations_frame, explanations_page
     from heedful.store.csv_text import csv_text
 

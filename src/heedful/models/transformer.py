@@ -15,6 +15,16 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Generator, Tensor, nn
 
+from heedful.capabilities import (
+    HeadTrace,
+    LayerInput,
+    LayerTrace,
+    TextPrefix,
+    ValueTrace,
+    check_attention,
+    check_embeddings,
+    mean_over_queries,
+)
 from heedful.devices import Precision, arithmetic_notes
 from heedful.models._attention_windows import WindowedAttention
 from heedful.models._softmax_hooks import SoftmaxInterception
@@ -45,25 +55,7 @@ from heedful.seeding import temporary_seed
 from heedful.store.model_folder import hash_model_folder
 from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import (
-    Architecture,
-    Batch,
-    DiskResource,
-    HeadTrace,
-    LayerInput,
-    LayerTrace,
-    Model,
-    Task,
-    TextPrefix,
-    Trace,
-    UserError,
-    ValueTrace,
-    check_attention,
-    check_embeddings,
-    evaluation_mode,
-    mean_over_queries,
-    user_path,
-)
+from heedful.types import Architecture, Batch, DiskResource, Model, Task, Trace, UserError, evaluation_mode, user_path
 
 if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import DynamicLayer

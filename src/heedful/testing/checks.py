@@ -22,6 +22,7 @@ from safetensors.torch import load, save
 from torch import Generator, Tensor, nn
 
 from heedful.attributions.method import is_stochastic, tags_of, with_other_seed
+from heedful.capabilities import check_attention
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
 from heedful.models.attentive import VOCAB_SIZE, Additive, Attentive, LinearBagOfWords, random_texts
@@ -40,7 +41,6 @@ from heedful.types import (
     Splits,
     Trace,
     UserError,
-    check_attention,
     first_line,
 )
 

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Generator, Tensor
 
 from heedful.attributions.method import CompleteAttribution, MethodTags, SampledAttribution, method_name, tags_of
+from heedful.capabilities import read_heads
 from heedful.data.words import SPECIAL_TOKENS, UNK
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.shard import ShardedRecipe, block_label
@@ -34,7 +35,6 @@ from heedful.types import (
     UserError,
     check_attribution,
     check_methods,
-    read_heads,
 )
 
 TRUE_CLASS = "true-class"

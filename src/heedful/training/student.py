@@ -16,6 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from heedful.attributions import head_mix
+from heedful.capabilities import read_heads
 from heedful.measures.classification import accuracy
 from heedful.measures.rank_correlation import pearson
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
@@ -45,7 +46,7 @@ from heedful.training.trainer import (
     tensors_with_prefix,
     train,
 )
-from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, evaluation_mode, read_heads
+from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, evaluation_mode
 
 SIMULABILITY = "simulability"
 

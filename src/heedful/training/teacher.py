@@ -23,11 +23,12 @@ from heedful.attributions.head_mix import MixNormalizer, fit_ridge_mix
 from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.method import method_name
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.capabilities import read_heads
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import check_positive, device_batches
-from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice, read_heads
+from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice
 
 TEST_SPLIT_SHARES = (0.7, 0.1)
 """Shares of a test split that become the students' train and dev splits; the rest is their test (the paper's IMDB)."""

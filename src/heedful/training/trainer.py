@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
+from heedful.devices import device_of
 from heedful.progress import Progress, StepCallback, raise_lost_interrupt
 from heedful.seeding import temporary_seed
 from heedful.store.atomic_write import flush_to_disk, translate_write_errors
@@ -488,7 +489,7 @@ def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
 @torch.no_grad()
 def map_batches(function: Callable[[Batch], Tensor], model: Model, batch: Batch, batch_size: int) -> Tensor:
     """The values `[batch ...]` of a function of the model in evaluation mode, on the CPU in single precision."""
-    device, order, values = next((weight.device for weight in model.parameters()), torch.device("cpu")), [], []
+    device, order, values = device_of(model), [], []
     with evaluation_mode(model):
         for rows, texts in inference_batches(batch, batch_size):
             order.append(rows.cpu())

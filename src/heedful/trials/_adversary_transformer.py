@@ -22,6 +22,14 @@ from torch import Tensor
 
 from heedful.attributions.attention import index_slice, is_self_attention
 from heedful.attributions.method import example_seeds
+from heedful.capabilities import (
+    ExposesLayers,
+    ExposesValues,
+    SupportsPartialRun,
+    check_attention,
+    check_attention_not_imposed,
+    check_embeddings,
+)
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.training.predictions import attention_support
 from heedful.trials._adversary_climb import climb_from, sparse_starts
@@ -34,20 +42,7 @@ from heedful.trials.adversary_search import (
     stretch_to_boundary,
 )
 from heedful.trials.permutation import MAX_WEIGHTS_AT_ONCE, shuffle_attention
-from heedful.types import (
-    Batch,
-    ExposesLayers,
-    ExposesValues,
-    Model,
-    SupportsPartialRun,
-    Task,
-    Trace,
-    UserError,
-    check_attention,
-    check_attention_not_imposed,
-    check_embeddings,
-    evaluation_mode,
-)
+from heedful.types import Batch, Model, Task, Trace, UserError, evaluation_mode
 
 GRID = tuple(step / 10 for step in range(1, 10))
 """Weights of the first unit of a pair."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heedful.attributions.attention import first_token_shares
 from heedful.attributions.method import example_seeds
+from heedful.capabilities import check_attention
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
@@ -34,7 +35,7 @@ from heedful.trials.trial import (
     split_by_class_and_attention,
     text_columns,
 )
-from heedful.types import Batch, Model, Split, Trace, UserError, check_attention
+from heedful.types import Batch, Model, Split, Trace, UserError
 
 MAX_WEIGHTS_AT_ONCE = 2**24
 """Attention weights in memory during the forward passes of a transformer: 64 MB in float32."""

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from heedful.attributions.controls import Random
 from heedful.attributions.head_mix import masked_softmax
 from heedful.attributions.method import method_name
+from heedful.capabilities import read_heads
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.formatting import two_decimals
 from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
@@ -56,18 +57,7 @@ from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import device_batches
 from heedful.trials.agreement import align_tables, flatten
 from heedful.trials.trial import Trial, interval_bars
-from heedful.types import (
-    Batch,
-    Example,
-    Method,
-    Pooling,
-    Split,
-    UserError,
-    check_choice,
-    check_methods,
-    pool_by_word,
-    read_heads,
-)
+from heedful.types import Batch, Example, Method, Pooling, Split, UserError, check_choice, check_methods, pool_by_word
 
 RATIONALE_STATUS = ("judged", "no rationale", "all rationale", "cut off")
 """Whether an example, or one part of it, can be judged: not where no word, or every word, is marked, and not where the
