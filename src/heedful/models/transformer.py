@@ -285,8 +285,8 @@ class TransformerModel(Model):
     def _check_one_length(self, batch: Batch) -> None:
         if self.must_separate(batch):
             raise UserError(
-                f"padding changes the logits of {type(self.network).__name__}, so its layers can only be read from texts "
-                f"of one length: give one text at a time, or {_OTHER_METHODS}"
+                f"padding changes the logits of {type(self.network).__name__}, so its layers can only be read from "
+                f"texts of one length: give one text at a time, or {_OTHER_METHODS}"
             )
 
     def read_values(
