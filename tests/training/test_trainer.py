@@ -359,13 +359,9 @@ def test_predictions_come_in_the_order_of_the_batch() -> None:
     assert torch.allclose(predict(run.model, run.train_batch, 7), alone, atol=1e-6)
 
 
-def test_invalid_hyper_parameters_are_refused() -> None:
+def test_a_training_without_an_epoch_to_keep_is_refused() -> None:
     with pytest.raises(UserError, match="epochs=1, but the first epoch that may be kept is 2"):
         Training(1)
-    with pytest.raises(UserError, match="unknown reduction 'men'"):
-        Training(reduction="men")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="unknown selection split 'train'"):
-        EpochSelection("train")  # type: ignore[arg-type]
 
 
 def texts(lengths: list[int]) -> Batch:

@@ -126,7 +126,9 @@ def slsqp_maximum(problem: AdversaryProblem, epsilon: float, starts: int = 24) -
         return np.asarray(-0.5 * scores @ (after * (sign - (after * sign).sum())))
 
     def loss(weights: Array) -> float:
-        return -float(jensen_shannon(torch.from_numpy(weights).clamp(min=0.0), problem.attention[0, 0]))
+        positive = np.maximum(weights, 1e-300)
+        both = positive + own
+        return -0.5 * float((positive * np.log(2 * positive / both) + own * np.log(2 * own / both)).sum())
 
     def loss_slope(weights: Array) -> Array:
         positive = np.maximum(weights, 1e-12)

@@ -417,8 +417,6 @@ def test_one_output_of_two_classes_images_and_what_cannot_be_done() -> None:
         trial.rows(plan.build(Regression(), None, Generator().manual_seed(1)), texts())
     with pytest.raises(UserError, match="head 2"):
         replace(trial, head=2).rows(binary, texts())
-    with pytest.raises(UserError, match="candidates"):
-        AdversarialAttention(subject(), search=AdversarySearchSettings(candidates=-1))
 
 
 def test_the_summary_says_what_was_replaced_and_what_simpler_weights_reach() -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
@@ -42,9 +43,10 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
+from heedful.option_bounds import Bounds
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, ExposesLayers, Model, NotApplicable, Trace, UserError
+from heedful.types import Batch, ExposesLayers, Model, NotApplicable, Trace
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]
@@ -604,20 +606,12 @@ class DeepShap(CheckedOptions):
 
     revision: ClassVar[int] = 2
 
-    n_baselines: int = 2
-    stdevs: float = 0.0
+    n_baselines: Annotated[int, Bounds(1, MAX_SAMPLES)] = 2
+    stdevs: Annotated[float, Bounds(at_least=0)] = 0.0
     seed: int = 0
     baselines: FixedLengthBaseline = "pad"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_baselines < 1 or self.stdevs < 0:
-            raise UserError(
-                f"DeepShap(n_baselines={self.n_baselines}, stdevs={self.stdevs}): give at least 1 baseline and a "
-                "standard deviation of at least 0"
-            )
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:

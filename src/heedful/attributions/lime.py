@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     Baseline,
     CheckedOptions,
     Feature,
@@ -30,8 +31,9 @@ from heedful.attributions.method import (
     register,
 )
 from heedful.attributions.perturbation import baseline_embeddings, outputs_without, sample_texts, score_features
+from heedful.option_bounds import Bounds
 from heedful.seeding import sample_uniform
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.types import Attribution, Batch, Model
 
 
 def centered_moments(features: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,20 +117,15 @@ class Lime(CheckedOptions):
 
     revision: ClassVar[int] = 3
 
-    n_samples: int = 1000
+    n_samples: Annotated[int, Bounds(2, MAX_SAMPLES)] = 1000
     baselines: Baseline = "pad"
-    kernel_width: float = 1.0
-    ridge: float = 1.0
+    kernel_width: Annotated[float, Bounds(above=0)] = 1.0
+    ridge: Annotated[float, Bounds(at_least=0)] = 1.0
     seed: int = 0
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
-    error: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_samples < 2 or self.kernel_width <= 0 or self.ridge < 0:
-            raise UserError("Lime: give n_samples of at least 2, a kernel_width above 0 and a ridge of at least 0")
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

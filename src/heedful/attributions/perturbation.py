@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from heedful.attributions.method import (
     target_output,
 )
 from heedful.measures.divergence import total_variation
+from heedful.option_bounds import Bounds
 from heedful.types import (
     Attribution,
     Batch,
@@ -253,7 +254,7 @@ class Occlusion(CheckedOptions):
         special_tokens: remove and score special tokens too.
     """
 
-    window: int = 1
+    window: Annotated[int, Bounds(1)] = 1
     baselines: Baseline = "pad"
     feature: Feature = "unit"
     output: Output = "probability"
@@ -263,11 +264,6 @@ class Occlusion(CheckedOptions):
     def tags(self) -> MethodTags:
         """Comprehensiveness removes tokens in the same way, from the text as a whole."""
         return MethodTags(optimizes=(f"comprehensiveness ({self.baselines})",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.window < 1:
-            raise UserError(f"Occlusion(window={self.window}): a window must cover at least 1 feature")
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from heedful.attributions._coalition_process import (
 )
 from heedful.attributions.lime import solve_sum_constrained
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     Baseline,
     CheckedOptions,
     Feature,
@@ -42,6 +43,7 @@ from heedful.attributions.method import (
     register,
 )
 from heedful.attributions.perturbation import outputs_without, sample_texts, score_features
+from heedful.option_bounds import Bounds
 from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
 
@@ -76,18 +78,13 @@ class KernelShap(CheckedOptions):
 
     revision: ClassVar[int] = 3
 
-    n_samples: int = 1000
+    n_samples: Annotated[int, Bounds(1, MAX_SAMPLES)] = 1000
     baselines: Baseline = "pad"
     seed: int = 0
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
-    error: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_samples < 1:
-            raise UserError(f"KernelShap(n_samples={self.n_samples}): give at least 1")
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 import torch
@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 from heedful.attributions import head_mix
 from heedful.measures.classification import accuracy
 from heedful.measures.rank_correlation import pearson
+from heedful.option_bounds import Bounds, check_options
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
@@ -40,7 +41,6 @@ from heedful.training.trainer import (
     Training,
     TrainingRun,
     TrainingState,
-    check_positive,
     map_batches,
     tensors_with_prefix,
     train,
@@ -80,12 +80,12 @@ class StudentRecipe(Recipe):
     architecture: Architecture
     explanation: TeacherExplanation = NoExplanation()
     data: StudentData = StudentData()
-    beta: float | None = None
+    beta: Annotated[float, Bounds(at_least=0)] | None = None
     training: Training = STUDENT_TRAINING
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_positive("beta", self.beta, or_zero=True)
+        check_options(self)
         if self.training.selection.split != "dev":
             raise UserError("the epoch of a student is selected on the dev split: use EpochSelection(split='dev')")
 

@@ -23,13 +23,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
+from heedful.option_bounds import check_options
 from heedful.progress import Progress, StepCallback, raise_lost_interrupt
 from heedful.seeding import temporary_seed
 from heedful.store.atomic_write import flush_to_disk, translate_write_errors
 from heedful.store.file_digest import content_sha256
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
-from heedful.types import Batch, Model, UserError, check_choice, evaluation_mode
+from heedful.types import Batch, Model, UserError, evaluation_mode
 
 SelectionSplit = Literal["dev", "test"]
 Reduction = Literal["sum", "mean"]
@@ -48,12 +49,6 @@ INFERENCE_CELLS = 1 << 21
 
 TRAINING_LOSS = "training_loss"
 """In `EpochSelection.metric`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
-
-
-def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Raises `UserError` for a number that is not positive, or zero where that is allowed; None passes."""
-    if value is not None and not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):
-        raise UserError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -150,7 +145,7 @@ class EpochSelection:
     first_epoch: int = 1
 
     def __post_init__(self) -> None:
-        check_choice("selection split", self.split, SelectionSplit)
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -173,7 +168,7 @@ class Training:
     reduction: Reduction = "sum"
 
     def __post_init__(self) -> None:
-        check_choice("reduction", self.reduction, Reduction)
+        check_options(self)
         if self.epochs < self.selection.first_epoch:
             raise UserError(
                 f"epochs={self.epochs}, but the first epoch that may be kept is {self.selection.first_epoch}: train "

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 import torch
@@ -25,6 +25,7 @@ from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, value_of
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
@@ -72,7 +73,6 @@ from heedful.types import (
     Model,
     Trace,
     UserError,
-    check_choice,
     evaluation_mode,
 )
 
@@ -123,7 +123,7 @@ class AdversarialAttention(Trial):
     )
 
     subject: ModelRecipe
-    epsilon: float = 0.05
+    epsilon: Annotated[float, Bounds(above=0, at_most=1)] = 0.05
     solver: Solver = "exact"
     search: AdversarySearchSettings = AdversarySearchSettings()
     seed: int = 0
@@ -132,13 +132,7 @@ class AdversarialAttention(Trial):
     head: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice("solver", self.solver, Solver)
-        if not 0 < self.epsilon <= 1:
-            raise UserError(f"epsilon is {self.epsilon}; choose a change in probability above 0 and up to 1")
-        if self.search.num_adversaries < 1 or self.search.steps < 0 or self.search.candidates < 0:
-            raise UserError(
-                "the search needs at least one adversary, and numbers of steps and candidates that are not negative"
-            )
+        check_options(self)
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, with both attentions over the units that can be attended to."""

@@ -35,13 +35,14 @@ from heedful.measures.rank_correlation import (
     top_k_kendall_matrix,
     weighted_kendall_matrix,
 )
+from heedful.option_bounds import check_options
 from heedful.results import Claim, Finding, Statistic, Verdict, find_statistic, mean_of_defined, select_statistics
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials.trial import ShardedTrial
-from heedful.types import Method, Pooling, Split, UserError, check_choice, check_methods, pool_by_word
+from heedful.types import Method, Pooling, Split, UserError, check_methods, pool_by_word
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
 """Scores `[batch method unit]` and mask `[batch unit]` -> the correlation of all pairs `[batch method method]`."""
@@ -153,8 +154,7 @@ class Agreement(ShardedTrial):
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("level", self.level, Level)
-        check_choice("measure", self.measure, AgreementMeasure)
+        check_options(self)
         check_methods(self.methods)
         controls = self.compared_controls
         check_methods(controls, "controls")

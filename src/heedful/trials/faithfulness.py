@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,7 @@ from heedful.measures.erasure import (
     step_counts,
 )
 from heedful.measures.intervals import paired_excess
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import (
     NO_INTERVAL,
     Finding,
@@ -61,7 +62,7 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials.agreement import quantize_scores
 from heedful.trials.trial import ShardedTrial, interval_bars
-from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods
+from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_methods
 
 MAX_REMOVALS = 1024
 """Random removals of a text for normalized infidelity of a given standard error."""
@@ -116,24 +117,18 @@ class Faithfulness(ShardedTrial):
     baseline: Baseline = "delete"
     seed: int = 0
     limit: int | None = None
-    steps: int = 20
-    samples: int = 32
+    steps: Annotated[int, Bounds(1)] = 20
+    samples: Annotated[int, Bounds(1)] = 32
     split: Split = "test"
-    error: float | None = None
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("baseline", self.baseline, Baseline)
+        check_options(self)
         check_methods(self.methods)
         if not self.methods:
             raise UserError("faithfulness needs at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):
             raise UserError("faithfulness got the same method twice; omit one, or use another seed")
-        if self.steps < 1 or self.samples < 1:
-            raise UserError("pass at least one step and one sample")
-        if self.error is not None and not 0 < self.error < 1:
-            raise UserError(
-                f"error={self.error}; pass a number between 0 and 1 (the scale of normalized infidelity) or None"
-            )
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 
@@ -19,6 +19,7 @@ from heedful.figures import Axis, Bars, Figure, Series
 from heedful.measures.intervals import paired_seed_difference
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, interval_finding, select_statistics, value_of
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
@@ -65,13 +66,12 @@ class UniformBaseline(Trial):
 
     subject: TrainedModel
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    margin: float = 0.01
+    margin: Annotated[float, Bounds(at_least=0)] = 0.01
 
     def __post_init__(self) -> None:
+        check_options(self)
         check_seeds(self.seeds)
         with_imposed_attention(self.subject, UniformAttention())
-        if self.margin < 0:
-            raise UserError(f"margin is {self.margin}; the smallest gain that matters cannot be negative")
 
     @property
     def arms(self) -> dict[str, tuple[TrainedModel, ...]]:

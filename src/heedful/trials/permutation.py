@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 import torch
@@ -19,6 +19,7 @@ from heedful.attributions.method import example_seeds
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, select_statistics
 from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact
@@ -84,11 +85,10 @@ class Permutation(ShardedTrial):
     limit: int | None = None
     layer: int | None = None
     head: int | None = None
-    error: float | None = None
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.error is not None and not 0 < self.error < 1:
-            raise UserError(f"error={self.error}; pass a number between 0 and 1 (the scale of changes) or None")
+        check_options(self)
 
     def tabulate(self, workspace: Workspace, block: range) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""

@@ -36,6 +36,7 @@ from heedful.measures.rationale_agreement import (
     ranking_key,
 )
 from heedful.models.attentive import Attentive
+from heedful.option_bounds import check_options
 from heedful.results import (
     NO_INTERVAL,
     Finding,
@@ -63,7 +64,6 @@ from heedful.types import (
     Pooling,
     Split,
     UserError,
-    check_choice,
     check_methods,
     pool_by_word,
     read_heads,
@@ -140,11 +140,9 @@ class Plausibility(Trial):
     target: ExplainedClass = "predicted"
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, ExplainedClass)
+        check_options(self)
         if self.target == "label" and self.learned_explainers:
             raise UserError("learned explainers explain the predicted class; omit either them or target")
-        check_choice("pooling", self.pooling, Pooling)
-        check_choice("rank", self.rank, RankBy)
         check_methods(self.methods)
         names = [*(method_name(method) for method in self.methods), *(name for name, _ in self.learned_explainers)]
         if not names:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from torch import Generator, Tensor
 from heedful.figures import Axis, Bars, Figure, Lines, Series
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_means, resample_counts
 from heedful.measures.intervals import seed_interval
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, interval_finding, select_statistics, value_of
 from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
@@ -67,16 +68,15 @@ class Simulability(Trial):
     subject: ModelRecipe
     arms: tuple[tuple[str, tuple[StudentRecipe, ...]], ...]
     controls: tuple[str, ...] = ("random",)
-    margin: float = 0.01
+    margin: Annotated[float, Bounds(at_least=0)] = 0.01
 
     def __post_init__(self) -> None:
+        check_options(self)
         names = [name for name, _ in self.arms]
         if NO_EXPLANATION not in names or len(names) < 2 or len(set(names)) < len(names):
             raise UserError(f"pass at least two arms with different names, one of them {NO_EXPLANATION!r}")
         if any(student.teacher != self.subject for _, students in self.arms for student in students):
             raise UserError("a student has a different teacher; all students need the trial's subject as teacher")
-        if self.margin < 0:
-            raise UserError(f"margin is {self.margin}; the smallest gain that matters cannot be negative")
         classes = {name: sorted((each.data.train_size, each.seed) for each in students) for name, students in self.arms}
         if not classes[NO_EXPLANATION] or any(each != classes[NO_EXPLANATION] for each in classes.values()):
             raise UserError("every arm needs the same seeds and sizes, because arms are compared in pairs")
