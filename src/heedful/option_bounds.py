@@ -46,7 +46,7 @@ def is_whole_number(value: object) -> bool:
 
 def check_options(options: object) -> None:
     """Raise a `UserError` for a field of a dataclass that is outside the choices or the bounds of its type."""
-    kind = type(options)
+    kind: type = type(options)
     for name, option_type, bounds, is_optional in _checked_fields(kind):
         value = vars(options)[name]
         if value is None and is_optional:

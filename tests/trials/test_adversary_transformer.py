@@ -371,9 +371,9 @@ class Opaque(Model):
 
 @pytest.mark.parametrize("layer", [-1, None])
 def test_a_model_that_cannot_be_cut_gives_the_same_rows(layer: int | None) -> None:
-    model, batch = tiny("bert"), texts()
+    model, batch = tiny("bert"), texts().rows(torch.tensor([1, 2]))
     trial = AdversarialAttention(subject(), 0.01, search=FEW_STEPS, layer=layer)
-    cut, whole = (trial.rows(each, batch) for each in (model, Opaque(model)))
+    cut, whole = (trial.rows(network, batch) for network in (model, Opaque(model)))
     pd.testing.assert_frame_equal(cut, whole, rtol=1e-6, atol=1e-8)
 
 
