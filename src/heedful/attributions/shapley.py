@@ -8,9 +8,8 @@ them, each with its complement, which reduces the variance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
 from typing import Annotated, ClassVar
 
@@ -33,7 +32,6 @@ from heedful.attributions.method import (
     Feature,
     MethodTags,
     Output,
-    SampledAttribution,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -42,7 +40,7 @@ from heedful.attributions.method import (
     in_evaluation_mode,
     register,
 )
-from heedful.attributions.perturbation import outputs_without, sample_texts, score_features
+from heedful.attributions.perturbation import CoalitionReader, outputs_without, sample_texts, score_features
 from heedful.option_bounds import Bounds
 from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
@@ -91,7 +89,8 @@ class KernelShap(CheckedOptions):
         """Signed values in float64; with `error` a `SampledAttribution`."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
         if self.error is not None:
-            return self._sample_until(self.error, model, batch, target, index)
+            sample = partial(self._sample_values, self.error)
+            return sample_texts(sample, model, batch, target, index, self.baselines, self.output)
         counts = feature_counts(index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
@@ -122,24 +121,15 @@ class KernelShap(CheckedOptions):
             scores[row, : len(values)] = values
         return Attribution(scores, index >= 0)
 
-    def _sample_until(
-        self, error: float, model: Model, batch: Batch, target: Tensor, index: Tensor
-    ) -> SampledAttribution:
-        """Values text by text, each with as many samples as it needs."""
-
-        def sample(at: Tensor, texts: Batch, features: Tensor) -> tuple[Tensor, Tensor, int]:
-            def read(subset: Tensor) -> Tensor:
-                removed = expand_to_units(~subset.unsqueeze(0), features)
-                return outputs_without(model, texts, target[at], removed, self.baselines, self.output)[0]
-
-            seeds = example_seeds("kernel", self.seed, texts)
-            return sample_shapley_values(read, seeds, int(feature_counts(features)), self.n_samples, error)
-
-        return sample_texts(sample, batch, index)
+    def _sample_values(
+        self, error: float, read: CoalitionReader, text: Batch, index: Tensor
+    ) -> tuple[Tensor, Tensor, int]:
+        seeds = example_seeds("kernel", self.seed, text)
+        return sample_shapley_values(read, seeds, int(feature_counts(index)), self.n_samples, error)
 
 
 def sample_shapley_values(
-    read: Callable[[Tensor], Tensor], seeds: Tensor, features: int, samples: int, error: float
+    read: CoalitionReader, seeds: Tensor, features: int, samples: int, error: float
 ) -> tuple[Tensor, Tensor, int]:
     """Shapley values `[feature]`, their posterior errors, and how many outputs were read for them.
 
@@ -148,7 +138,6 @@ def sample_shapley_values(
     chooses, until it has `MIN_SAMPLES` per feature, and more of them until the errors are small enough.
 
     Args:
-        read: the outputs `[sample]` of coalitions `[sample feature]`.
         seeds: of the text `[1]`.
         samples: outputs besides those of the empty and the full coalition, at most.
     """
