@@ -105,7 +105,7 @@ class LayerMix(LearnedMix):
             )
         points, weights = gauss_legendre(self.n_steps)
         points = points.expand(len(batch), -1)
-        every = torch.arange(len(batch), device=embeddings.device)
+        all_rows = torch.arange(len(batch), device=embeddings.device)
         scores, errors = [], []
         for layer, (text, reference) in enumerate(zip(text_inputs, baseline_inputs, strict=True)):
 
@@ -118,5 +118,5 @@ class LayerMix(LearnedMix):
 
             scores.append(integrate_path(output_at, batch, (reference, text), points, weights))
             with torch.no_grad():
-                errors.append(scores[-1].sum(1) - (output_at(every, text) - output_at(every, reference)))
+                errors.append(scores[-1].sum(1) - (output_at(all_rows, text) - output_at(all_rows, reference)))
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)

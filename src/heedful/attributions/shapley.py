@@ -173,11 +173,11 @@ def sample_shapley_values(
 def _exact_shapley_values(coalitions: Tensor, outputs: Tensor) -> Tensor:
     """From the outputs of all coalitions, in any order."""
     features = coalitions.shape[1]
-    every = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
+    numbers = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
     weights = marginal_weights(
         all_coalitions(features, coalitions.device), torch.tensor([features], device=coalitions.device)
     )
-    return weights[0] @ torch.empty_like(outputs).scatter(0, every, outputs)
+    return weights[0] @ torch.empty_like(outputs).scatter(0, numbers, outputs)
 
 
 def _fit_outputs(coalitions: Tensor, outputs: Tensor) -> CoalitionProcess:
@@ -206,16 +206,16 @@ def paired_coalitions(seeds: Tensor, count: int, samples: int) -> Tensor:
         seeds: of one text `[1]`.
         count: its features.
     """
-    every = torch.ones(1, count, dtype=torch.bool, device=seeds.device)
-    singles = torch.eye(count, dtype=torch.bool, device=seeds.device)[random_permutations(seeds, 1, every)[0, 0]]
+    whole = torch.ones(1, count, dtype=torch.bool, device=seeds.device)
+    singles = torch.eye(count, dtype=torch.bool, device=seeds.device)[random_permutations(seeds, 1, whole)[0, 0]]
     sizes = torch.arange(2, max(2, count // 2 + 1), device=seeds.device)
-    sizes_drawn = [every[:0], singles] if count > 1 else [every[:0]]
+    sizes_drawn = [whole[:0], singles] if count > 1 else [whole[:0]]
     if len(sizes):
         mass = 1 / (sizes * (count - sizes)).double()
         draw = _shuffle_coalitions if count <= MAX_EXACT_FEATURES else _draw_coalitions
         sizes_drawn.append(draw(seeds + 1, count, mass / mass.sum(), samples))
     pairs = _with_complements(torch.cat(sizes_drawn))[: samples // 2 * 2]
-    return torch.cat((torch.zeros_like(every), every, pairs))
+    return torch.cat((torch.zeros_like(whole), whole, pairs))
 
 
 def _shuffle_coalitions(seeds: Tensor, count: int, mass: Tensor, samples: int) -> Tensor:
@@ -385,8 +385,8 @@ def _sample_coalitions(seeds: Tensor, pairs: int, mass: Tensor) -> Tensor:
     bounds = mass.cumsum(0)
     count = len(mass) + 1
     size = 1 + torch.searchsorted(bounds / bounds[-1], sample_uniform(seeds, pairs, 1), right=True).clamp(max=count - 2)
-    every = torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
-    orders = random_permutations(seeds + 1, pairs, every)
+    all_features = torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
+    orders = random_permutations(seeds + 1, pairs, all_features)
     first = torch.arange(count, device=seeds.device) < size
     half = torch.zeros_like(first).scatter_(2, orders, first)
     return torch.cat((half, ~half), dim=1)

@@ -367,8 +367,10 @@ def _model_state(model: Model) -> dict[str, object]:
         "training mode": [module.training for module in model.modules()],
         "hooks": [len(vars(module)[kind]) for module in model.modules() for kind in hooks],
         "attributes": [sorted(vars(module)) for module in model.modules()],
-        "gradients": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
-        "requires_grad": [each.requires_grad for each in model.parameters()],
+        "gradients": {
+            name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
+        },
+        "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
         "torch's random state": {"state": torch.get_rng_state()},
         "Python's random state": random.getstate(),
         "NumPy's random state": [
@@ -620,7 +622,7 @@ def _check_saving(build: Build, batch: Batch) -> Iterator[str]:
     expected = model(batch).logits
     if torch.equal(other(batch).logits, expected):
         yield "models of two seeds are equal"
-    other.load_state_dict(load(save({name: each.contiguous() for name, each in model.state_dict().items()})))
+    other.load_state_dict(load(save({name: value.contiguous() for name, value in model.state_dict().items()})))
     if not torch.equal(other(batch).logits, expected):
         yield "logits differ after saving and loading the weights"
 
@@ -699,7 +701,7 @@ def _check_repeated(corpus: Corpus, data: Path, splits: Splits) -> Iterator[str]
     if corpus.digest(data) != corpus.digest(data):
         yield "two digests of the same data differ"
     again = corpus.read(data)
-    if any([each.uid for each in again[split]] != [each.uid for each in splits[split]] for split in SPLITS):
+    if any([example.uid for example in again[split]] != [example.uid for example in splits[split]] for split in SPLITS):
         yield "the uids or their order differ"
 
 

@@ -104,7 +104,7 @@ class AttributionTable(ShardedRecipe):
         loaded = self.subject.restore(workspace)
         whole = loaded.examples(self.split)
         places = sample_places(len(whole), self.limit)
-        examples = {each.uid: each for each in (whole[place] for place in places[block.start : block.stop])}
+        examples = {example.uid: example for example in (whole[place] for place in places[block.start : block.stop])}
         method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
         title = f"{type(self.method).__name__} {self.subject.title}{block_label(block, len(places))}"
         parts = device_batches(loaded.tokenizer(tuple(examples.values())), workspace, title)

@@ -164,9 +164,9 @@ class StudentTraining:
     def __init__(self, recipe: StudentRecipe, workspace: Workspace) -> None:
         self.recipe, self.workspace = recipe, workspace
         self.teacher = recipe.teacher.restore(workspace)
-        lookups = {name: TeacherLookup(workspace.get(each)) for name, each in recipe.teacher_outputs.items()}
+        lookups = {name: TeacherLookup(workspace.get(outputs)) for name, outputs in recipe.teacher_outputs.items()}
         self.teacher_train, self.teacher_dev, self.teacher_test = lookups["train"], lookups["dev"], lookups["test"]
-        maps = tuple(TeacherLookup(workspace.get(each)) for each in recipe.teacher_maps)
+        maps = tuple(TeacherLookup(workspace.get(outputs)) for outputs in recipe.teacher_maps)
         self.explainer: TeacherExplainer | None = None
         if not isinstance(recipe.explanation, NoExplanation):
             self.explainer = recipe.explanation.build_explainer(maps)
@@ -213,12 +213,14 @@ class StudentTraining:
         recipe, task, test = self.recipe, self.teacher.model.task, self.batches["test"]
         student_logits = map_batches(self.model.student_logits, self.model, test, self.workspace.batch_size)
         logits = {"teacher": self.teacher_test.logits(test), "student": student_logits}
-        teacher, student = (point_predictions(task, each) for each in logits.values())
+        teacher, student = (point_predictions(task, values) for values in logits.values())
         scores: dict[str, dict[str, float]] = {}
         gold: list[float | None] = [None] * len(test)
         if test.labels is not None:
             gold = test.labels.tolist()
-            scores = {who: task.compute_metrics(task.probabilities(each), test.labels) for who, each in logits.items()}
+            scores = {
+                who: task.compute_metrics(task.probabilities(values), test.labels) for who, values in logits.items()
+            }
         notes: dict[str, Json] = {
             "about": dict(recipe.about),
             "explanation": recipe.explanation.display_name,

@@ -407,7 +407,7 @@ def _has_shapes_of(tensors: Mapping[str, Tensor], run: TrainingRun, optimizer: t
     expected = layout(run.model.state_dict())
     weights, best = (layout(tensors_with_prefix(prefix, tensors)) for prefix in ("model/", "best/model/"))
     outer = {} if run.outer is None else run.outer.tensors()
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = [(key.split("/"), value) for key, value in tensors_with_prefix("optimiser/", tensors).items()]
     return (
         weights == expected

@@ -475,7 +475,7 @@ def pair_divergences(attention: Tensor, support: Tensor, weight: float) -> Tenso
     attention.
     """
     seen = support.to(attention.dtype)
-    first, second = (_entropy_term(each, attention) * seen for each in (weight, 1.0 - weight))
+    first, second = (_entropy_term(share, attention) * seen for share in (weight, 1.0 - weight))
     total = first.mT @ seen + seen.mT @ second + math.log(2) * (seen.mT @ seen)
     return 0.5 * total / len(attention)
 
@@ -519,7 +519,7 @@ def _farthest_permutation(
     problem: AdversaryProblem, rows: ReplacedRows, epsilon: float, seeds: Tensor
 ) -> tuple[Candidate, float]:
     """The farthest of the random permutations of all rows that keeps the output, and the median change of all."""
-    weights, seen = (rows.shaped(each) for each in (problem.attention, problem.support))
+    weights, seen = (rows.shaped(tensor) for tensor in (problem.attention, problem.support))
     best, changes = Candidate(problem.attention[0], 0.0), []
     size = _largest_chunk(problem)
     for first in range(0, PERMUTATIONS, size):

@@ -134,8 +134,10 @@ class Faithfulness(ShardedTrial):
     def _attribution_tables(self) -> dict[str, AttributionTable]:
         """The attributions by the method's name, the control last."""
         control = Random(self.seed)
-        methods = (*(each for each in self.methods if each != control), control)
-        return {method_name(each): AttributionTable(self.subject, each, self.split, self.limit) for each in methods}
+        methods = (*(method for method in self.methods if method != control), control)
+        return {
+            method_name(method): AttributionTable(self.subject, method, self.split, self.limit) for method in methods
+        }
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -212,11 +214,11 @@ class Faithfulness(ShardedTrial):
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported: better than random on all measures; not supported: worse on some and better on none."""
         measures = [excess_metric(name) for name in FAITHFULNESS_MEASURES]
-        excesses = [each for measure in measures for each in select_statistics(summary, measure)]
+        excesses = [excess for measure in measures for excess in select_statistics(summary, measure)]
         findings = []
-        for method in dict.fromkeys(each.method for each in excesses):
-            evidence = tuple(each for each in excesses if each.method == method)
-            verdicts = {interval_verdict(each.low, each.high) for each in evidence if not math.isnan(each.low)}
+        for method in dict.fromkeys(excess.method for excess in excesses):
+            evidence = tuple(excess for excess in excesses if excess.method == method)
+            verdicts = {interval_verdict(excess.low, excess.high) for excess in evidence if not math.isnan(excess.low)}
             verdict, reason = Verdict.UNDECIDED, "not clearly different from random"
             if not verdicts:
                 reason = NO_INTERVAL
@@ -478,7 +480,7 @@ def signed_methods(methods: Iterable[Method]) -> tuple[Method, ...]:
     (LeaveOneOut(output='logit', feature='unit'),)
     """
     unsigned, signed = LeaveOneOut("distribution"), LeaveOneOut("logit")
-    return tuple(dict.fromkeys(signed if each == unsigned else each for each in methods))
+    return tuple(dict.fromkeys(signed if method == unsigned else method for method in methods))
 
 
 def _interpolate_on_grid(shares: Tensor, values: Tensor) -> list[list[float]]:

@@ -61,8 +61,8 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
     predicted, values = table["predicted"].to_numpy(), table[column].to_numpy(float)
     groups = tuple(
         tuple(
-            Series(f"class {each}", tuple(values[inside & (predicted == each)].tolist()))
-            for each in sorted({*predicted.tolist()})
+            Series(f"class {label}", tuple(values[inside & (predicted == label)].tolist()))
+            for label in sorted({*predicted.tolist()})
         )
         for inside in _attention_bins(table)
     )
