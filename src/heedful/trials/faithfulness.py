@@ -61,8 +61,8 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials.agreement import quantize_scores
-from heedful.trials.trial import ShardedTrial, interval_bars
-from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_methods
+from heedful.trials.trial import ShardedTrial, check_distinct_methods, interval_bars
+from heedful.types import Attribution, Batch, Method, Model, Split, UserError
 
 MAX_REMOVALS = 1024
 """Random removals of a text for normalized infidelity of a given standard error."""
@@ -124,11 +124,7 @@ class Faithfulness(ShardedTrial):
 
     def __post_init__(self) -> None:
         check_options(self)
-        check_methods(self.methods)
-        if not self.methods:
-            raise UserError("faithfulness needs at least one method")
-        if len({method_name(method) for method in self.methods}) < len(self.methods):
-            raise UserError("faithfulness got the same method twice; omit one, or use another seed")
+        check_distinct_methods(self.methods)
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:

@@ -51,8 +51,8 @@ from heedful.training.trainer import inference_batches
 from heedful.trials.adversarial_attention import adversarial_methods
 from heedful.trials.agreement import correlate_attributions
 from heedful.trials.faithfulness import ErasureEvaluator
-from heedful.trials.trial import Trial, rows_by_batch
-from heedful.types import Example, Method, UserError, check_methods
+from heedful.trials.trial import Trial, check_distinct_methods, rows_by_batch
+from heedful.types import Example, Method, UserError
 
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
@@ -103,11 +103,7 @@ class GroundTruth(Trial):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        check_methods(self.methods)
-        if not self.methods:
-            raise UserError("pass at least one method")
-        if len({method_name(method) for method in self.methods}) < len(self.methods):
-            raise UserError("the same method is passed twice; omit one, or use another seed")
+        check_distinct_methods(self.methods)
 
     @property
     def attribution_tables(self) -> dict[str, AttributionTable]:
