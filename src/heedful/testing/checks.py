@@ -215,29 +215,26 @@ def _check_model_unchanged(method: Method, model: Model, batch: Batch, target: T
 
 
 def _check_model_unchanged_after_error(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
-    """Fresh copies of the model fail at some of the module calls that a run makes."""
-    calls: list[int] = []
+    """The model fails at some of the module calls that a run makes."""
+    calls = fail_at = 0
 
-    def run(fail_at: int) -> Iterator[str]:
-        other = copy.deepcopy(model)
-        calls.clear()
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fail_at:
+            raise RuntimeError("failed by check_method")
 
-        def count(*_: object) -> None:
-            calls.append(len(calls) + 1)
-            if len(calls) == fail_at:
-                raise RuntimeError("failed by check_method")
-
-        for module in other.modules():
-            module.register_forward_hook(count)
-        before = _model_state(other)
-        with suppress(Exception):
-            method(other, batch, target)
-        yield from (f"{change} after an error in call {fail_at}" for change in _changes(before, _model_state(other)))
-
-    list(run(fail_at=0))
-    steps = torch.linspace(1, max(1, len(calls)), MAX_FAILURE_POINTS).round().long().tolist()
+    unused = copy.deepcopy(model)
+    for module in (*model.modules(), *unused.modules()):
+        module.register_forward_hook(count)
+    method(unused, batch, target)
+    steps = torch.linspace(1, max(1, calls), MAX_FAILURE_POINTS).round().long().tolist()
     for step in sorted(set(steps)):
-        problems = list(run(step))
+        before = _model_state(model)
+        calls, fail_at = 0, step
+        with suppress(Exception):
+            method(model, batch, target)
+        problems = [f"{change} after an error in call {step}" for change in _changes(before, _model_state(model))]
         if problems:
             yield from problems
             return
