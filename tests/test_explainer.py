@@ -126,7 +126,7 @@ def test_options_are_given_in_brackets_also_as_reports_show_them() -> None:
     for wrong in ("lime(errors=0.05)", "lime(error=much)", "lime(special_tokens=2)", "random(a=b)"):
         with pytest.raises(UserError, match="option"):
             find_method(wrong)
-    with pytest.raises(UserError, match="between 0 and 1"):
+    with pytest.raises(UserError, match="error=3"):
         find_method("lime(error=3)")
 
 
