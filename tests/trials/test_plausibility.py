@@ -471,19 +471,6 @@ def test_the_true_class_is_explained_if_asked_for(workspace: Workspace) -> None:
     assert method_name(TrueClass(NamesTarget())) == "names-target(true-class)"
     with pytest.raises(UserError, match="target"):
         Plausibility(of, (), (("learned", Copied(trial.score_recipes["random"])),), target="label")
-    with pytest.raises(UserError, match="unknown target 'gold'"):
-        Plausibility(of, (NamesTarget(),), target="gold")  # type: ignore[arg-type]
-
-
-def test_the_pooling_is_named_in_titles_and_sentences(workspace: Workspace) -> None:
-    titles, words = set(), set()
-    poolings: tuple[Pooling, ...] = ("mean", "sum", "max")
-    for pooling in poolings:
-        made = workspace.get(Plausibility(pairs(), (RawAttention(),), oracles=False, pooling=pooling))
-        titles |= {figure.title for figure in Plausibility.figures(made.table)}
-        words.add(Plausibility.interpretation(made.summary).partition(" over its tokens")[0].rpartition(" ")[2])
-    assert len(titles) == 9
-    assert words == {"mean", "sum", "maximum"}
 
 
 @pytest.mark.parametrize(("judged", "decided"), [(24, False), (25, True)])

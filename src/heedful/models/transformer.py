@@ -127,10 +127,7 @@ class TransformerModel(Model):
         Args:
             task: by default inferred from the configuration: classes, or regression for one label.
         """
-        from transformers import PreTrainedModel
-
-        if not isinstance(model, PreTrainedModel):
-            raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
+        _check_network(model)
         task = _infer_task(model.config) if task is None else task
         if task.num_outputs != model.config.num_labels:
             raise UserError(
@@ -142,16 +139,12 @@ class TransformerModel(Model):
     @staticmethod
     def wrap_language_model(model: Network, words: LabelWords | Vocabulary) -> TransformerModel:
         """The same for a causal or masked language model, whose classes are label words, or all tokens."""
-        from transformers import PreTrainedModel
-
-        if not isinstance(model, PreTrainedModel):
-            raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
+        _check_network(model)
         task = words.task if isinstance(words, LabelWords) else MulticlassClassification(text_config(model).vocab_size)
         return TransformerModel._accept(model, task, words)
 
     @staticmethod
     def _accept(network: Network, task: Task, readout: Readout) -> TransformerModel:
-        _check_finite(network)
         return accept_network(
             network, task.num_outputs, readout, lambda opened: TransformerModel(opened, task, readout)
         )
@@ -508,8 +501,12 @@ def _parts_of_one_length(batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
         yield index, batch.rows(index)
 
 
-def _check_finite(network: Network) -> None:
-    """Raise a `UserError` that names the first weight with a value that is not a finite number."""
+def _check_network(network: Network) -> None:
+    """Raise a `UserError` for something else than a network, and for a weight that is not a finite number."""
+    from transformers import PreTrainedModel
+
+    if not isinstance(network, PreTrainedModel):
+        raise UserError(f"expected a transformers model, got {type(network).__name__}; merge adapters first")
     for name, weight in network.named_parameters():
         # The sum is quick but can overflow.
         if not bool(weight.detach().sum().isfinite()) and not bool(weight.isfinite().all()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -306,7 +307,7 @@ def _is_plain(value: object) -> bool:
 def _is_declared_float(value: object, declared: object) -> bool:
     if type(value) is not int:
         return False
-    words = declared.__name__ if isinstance(declared, type) else str(declared)
+    words = declared.__name__ if isinstance(declared, type) else re.sub(r"Annotated\[(\w+),.*?\]", r"\1", str(declared))
     return {word.strip() for word in words.split("|")} in ({"float"}, {"float", "None"})
 
 
