@@ -23,13 +23,14 @@ from transformers import AutoConfig
 
 from benchmarks.timing import Row, compared
 from heedful.attributions import head_mix
+from heedful.capabilities import mean_over_queries, read_heads
 from heedful.models.small_transformers import build_network
 from heedful.models.transformer import TransformerModel
 from heedful.store.recipe import Artefact
 from heedful.tasks import MulticlassClassification
 from heedful.training.hypergradient import CLIP_EPSILON, BilevelProblem, Parameters, hypergradient, unfused_kernels
 from heedful.training.teacher import HeadMaps, TeacherLookup
-from heedful.types import Batch, Model, mean_over_queries, read_heads
+from heedful.types import Batch, Model
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 6, 8, 256, 1000
 ROWS, UNITS, LONG = 16, 64, 256

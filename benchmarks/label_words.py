@@ -69,7 +69,7 @@ def main() -> None:
     subject = checkpoint(str(folder), corpus, prompt=PROMPT, labels=LABELS)
     for trial in trials(subject, given.texts):
         start = time.monotonic()
-        (outcome,) = [each for each in run([trial], workspace) if each.recipe == trial]
+        (outcome,) = [outcome for outcome in run([trial], workspace) if outcome.recipe == trial]
         if outcome.error is not None:
             print(f"{trial.name} failed: {outcome.error}")
             continue

@@ -157,7 +157,7 @@ class InventedTable(ShardedRecipe):
         """Texts of six words."""
         places = [*block][: max(0, self.count - block.start)]
         draw = np.random.default_rng(block.start)
-        columns = {"uid": [f"id-{place}" for place in places], "predicted": [place % 2 for place in places]}
+        columns = {"uid": [f"id-{row}" for row in places], "predicted": [row % 2 for row in places]}
         table = pd.DataFrame({**columns, **self.columns(draw, len(places))})
         return Artefact(table=table, notes={"n": len(places), "of": self.count})
 
@@ -227,7 +227,7 @@ def family(process: int) -> list[int]:
     with suppress(OSError):  # it has just ended
         files = Path(f"/proc/{process}/task").glob("*/children")
         children = [int(child) for file in files for child in file.read_text().split()]
-        return [process, *(each for child in children for each in family(child))]
+        return [process, *(descendant for child in children for descendant in family(child))]
     return []
 
 
@@ -252,7 +252,7 @@ def watch(command: Sequence[str]) -> tuple[float, float, list[float]]:
             errors.seek(0)
             sys.exit(f"{' '.join(command)} ended with {process.returncode}: {errors.read().decode()[-2000:]}")
     places = [round(moment * (len(samples) - 1) / MOMENTS) for moment in range(1, MOMENTS + 1)]
-    return seconds, max(samples), [samples[place] for place in places]
+    return seconds, max(samples), [samples[index] for index in places]
 
 
 def command_line(work: str, model: Path, table: Path, workspace: Path, minutes: float) -> list[str]:
@@ -301,7 +301,7 @@ def main() -> None:
                         watch([*MODULE, "--invent", str(count), str(folder / f"{work}-{ending}-{count}")])
                     seconds, largest, line = watch(given)
                     smallest = smallest or largest
-                    over_time = " ".join(f"{each:.0f}" for each in line)
+                    over_time = " ".join(f"{megabytes:.0f}" for megabytes in line)
                     print(
                         f"{work} of {count} rows ({ending}): {seconds:.0f} s, at most {largest:.0f} MB, "
                         f"{largest / smallest:.2f} times the first; over time {over_time}",

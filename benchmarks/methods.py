@@ -56,7 +56,7 @@ def _texts(split: str, count: int, words: tuple[str, ...]) -> tuple[Example, ...
     generator = Generator().manual_seed(ord(split))
     lengths = (6 + torch.rand(count, generator=generator).pow(1.8) * 38).long().tolist()
     drawn = [torch.randint(len(words), (length,), generator=generator).tolist() for length in lengths]
-    texts = [" ".join(words[place] for place in row) for row in drawn]
+    texts = [" ".join(words[index] for index in row) for row in drawn]
     return tuple(Example(f"{split}-{number}", (text,), number % 2) for number, text in enumerate(texts))
 
 

@@ -207,7 +207,7 @@ class UnusedAttentionModel(Model):
         if self.readout == "redundant":
             return 6 * contributions.clamp(min=0).amax(1) - 2.0
         if self.readout == "evasive":
-            is_whole = (batch.content_mask.sum(1) == FIXED_LENGTH) & ~(batch.inputs == batch.unk_id).any(1)
+            is_whole = (batch.content_mask.sum(1) == FIXED_LENGTH) & ~batch.inputs.eq(-1 if batch.unk_id is None else batch.unk_id).any(1)
             return torch.where(is_whole, 2 * total, 0 * total)
         if self.readout == "chaotic":  # of whole numbers, whose sum is exact in any order
             return (3 * (44_000 * total.double().sin()).sin()).to(total)
@@ -360,13 +360,16 @@ def decorative(seed: int) -> Planted:
 
 
 def trigger(seed: int) -> Planted:
-    """One word decides for "positive"; predictions of "negative" rest on no word, and attention is random."""
+    """One word decides for "positive"; predictions of "negative" rest on no word.
+
+    Attention is a random function of the words, which may point at this one: nothing is known of it.
+    """
     corpus = ShortcutTexts(seed, "shortcut")
     tokenizer, draw = corpus.tokenization.fit(corpus.generate().test), default_rng(seed)
     weights = {word: float(draw.normal(0, 0.05)) for word in tokenizer.vocabulary} | {SHORTCUT[1]: 6.0}
     model = _unused_attention(tokenizer, weights, seed, "trigger")
     right = ("integrated-gradients", "leave-one-out", "lime")
-    return Planted(_explainer(model, tokenizer), corpus, right, ("raw-attention", "rollout"))
+    return Planted(_explainer(model, tokenizer), corpus, right, (), ("raw-attention", "rollout"))
 
 
 def shortcut(seed: int) -> Planted:

@@ -158,7 +158,7 @@ def timed_run(recipes: Sequence[Recipe], root: Path | str, where: str) -> float:
     start = time.perf_counter()
     outcomes = run(recipes, Workspace(root), where=where)
     seconds = time.perf_counter() - start
-    failed = [each.error for each in outcomes if each.error is not None]
+    failed = [outcome.error for outcome in outcomes if outcome.error is not None]
     assert not failed, failed
     return seconds
 
@@ -209,7 +209,7 @@ def compare_sweeps(folder: Path) -> None:
             "2 nodes that share only an s3:// workspace",
             seconds,
             folder,
-            {name: json.loads(each) for name, each in stored.items()},
+            {name: json.loads(manifest) for name, manifest in stored.items()},
         )
         for node in ("head", "node", "driver"):
             made = len(list((folder / node).glob(f"workspaces/*/*/{MANIFEST}")))
@@ -293,7 +293,7 @@ def busy_share(seconds: float = 3.0) -> float:
     """The share of all cores' time that other processes take while this one sleeps."""
 
     def read() -> tuple[int, int]:
-        times = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        times = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
         return sum(times), times[3] + times[4]  # idle, and idle while a disk works
 
     before = read()
@@ -352,7 +352,8 @@ def measure_costs(folder: Path) -> None:
         recipes = topological_order(sweep())
         with RayPool(recipes, Workspace(folder / "cost"), nodes.where, None) as pool:
             sent = [
-                len(ray.cloudpickle.dumps((pool.job, each, "TrainedModel-0123456789ab", (0, 0)))) for each in recipes
+                len(ray.cloudpickle.dumps((pool.job, recipe, "TrainedModel-0123456789ab", (0, 0))))
+                for recipe in recipes
             ]
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     print(f"{EMPTY_RECIPES} empty recipes on {cores} places: {wall:.2f} s, {EMPTY_RECIPES / wall:.0f} per second")
@@ -398,7 +399,7 @@ def measure_workspace(folder: Path) -> None:
     root, counts = folder / "operations", Counter[str]()
 
     def watch(event: str, args: tuple[object, ...]) -> None:
-        if event in OPERATIONS and str(root) in "".join(str(each) for each in args):
+        if event in OPERATIONS and str(root) in "".join(str(argument) for argument in args):
             counts[PHASE[0]] += 1
 
     stat, request = os.stat, s3fs.S3FileSystem._call_s3
@@ -421,7 +422,7 @@ def measure_workspace(folder: Path) -> None:
         seen = count_operations(Workspace("s3://experiments/requests"), counts)
     s3fs.S3FileSystem._call_s3 = request
     print(f"  object store: {seen} requests for one recipe with one dependency that is not in the cache")
-    sizes = [sum(entry[0] for entry in each.values()) for each in manifests(folder / "here").values()]  # type: ignore[attr-defined]
+    sizes = [sum(entry[0] for entry in files.values()) for files in manifests(folder / "here").values()]  # type: ignore[attr-defined]
     print(f"  stored_bytes={sum(sizes) / len(sizes):.0f} per artefact of the sweep, largest {max(sizes)}")
 
 
@@ -434,7 +435,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     if sys.argv[1:2] == ["--train"]:
-        part, cores, epochs = (int(each) for each in sys.argv[3:6])
+        part, cores, epochs = (int(word) for word in sys.argv[3:6])
         timed_run([model(99, 2)], sys.argv[2], "here")
         print(timed_run([model(seed, epochs) for seed in range(4 * cores)[part::cores]], sys.argv[2], "here"))
         return

@@ -32,7 +32,7 @@ RATES, SEEDS = 100, 3
 
 def fill(place: Workspace) -> None:
     """Store copies of the artefacts of one model, each under a recipe of its own."""
-    subject = next(each.subject for each in demo() if isinstance(each, Performance))
+    subject = next(trial.subject for trial in demo() if isinstance(trial, Performance))
     assert isinstance(subject, TrainedModel)
     small = replace(subject, corpus=SubsampledCorpus(subject.corpus, 600, 200, 200))
     with tempfile.TemporaryDirectory() as folder:

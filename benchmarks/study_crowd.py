@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from heedful.study.answers import Occasion
 from heedful.study.design import CONTROL, Slot, Study, StudyOptions, StudyTask, write_study
 from heedful.study.items import build_study
 from heedful.study.plackett_luce import draw_ranks
-from tests.invented_studies import METHODS, text_page
+from tests.invented_studies import METHODS, free_port, read_links, text_page
 
 SPAN, SPREAD = 1.5, 0.4
 """The log worths of the methods lie between plus and minus SPAN; people and items shift them with this deviation."""
@@ -86,10 +85,7 @@ async def take_part(member: Member, person: str, link: str, port: int, results: 
 async def serve_to_crowd(study: Study, folder: Path) -> None:
     """Everybody takes part at once."""
     write_study(study, folder, "")
-    lines = [line.partition("\t") for line in (folder / "links.txt").read_text().splitlines() if "\t" in line]
-    links = {person: link for person, _, link in lines}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    links, port = read_links(folder), free_port()
     server, results = Server(folder, port), Results()
     try:
         await server.wait()

@@ -21,7 +21,6 @@ import random
 import re
 import resource
 import signal
-import socket
 import sqlite3
 import statistics
 import subprocess
@@ -35,7 +34,7 @@ from urllib.parse import urlencode
 from heedful.study.answers import Occasion
 from heedful.study.design import Study, StudyOptions, StudyTask, write_study
 from heedful.study.items import build_study
-from tests.invented_studies import METHODS, text_page
+from tests.invented_studies import METHODS, free_port, read_links, text_page
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 8.0
@@ -174,18 +173,8 @@ class Server:
     """The command `heedful study serve`, killed and started again."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        self.command = [
-            sys.executable,
-            "-m",
-            "heedful.cli",
-            "study",
-            "serve",
-            str(folder),
-            "--port",
-            str(port),
-            "--quiet",
-        ]
-        self.command[1:3] = ["-c", "from heedful.cli import main; main()"]
+        command = "from heedful.cli import main; main()"
+        self.command = [sys.executable, "-c", command, "study", "serve", str(folder), "--port", str(port), "--quiet"]
         self.port = port
         self.start()
 
@@ -236,11 +225,8 @@ async def run(
     options = StudyOptions(60, answers, people, practice=0)
     study = build_study(text_page(folder / "page.html", n=80), METHODS, options)
     assert all(slot.occasion is not Occasion.PRACTICE for plan in study.plans.values() for slot in plan)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
     write_study(study, folder / "study", "")
-    lines = [line.partition("\t") for line in (folder / "study" / "links.txt").read_text().splitlines() if "\t" in line]
-    links = {person: link for person, _, link in lines}
+    links, port = read_links(folder / "study"), free_port()
     server, results = Server(folder / "study", port), Results()
     try:
         await server.wait()

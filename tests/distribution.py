@@ -92,7 +92,9 @@ def check_contents(wheel: Path, archive: Path) -> None:
     own = {name for name in sizes if ".dist-info/" not in name}
     check(own == package_files(), f"the wheel differs from the package in {sorted(own ^ package_files())}")
     with tarfile.open(archive) as opened_archive:
-        members = {each.name.partition("/")[2]: each.size for each in opened_archive.getmembers() if each.isfile()}
+        members = {
+            member.name.partition("/")[2]: member.size for member in opened_archive.getmembers() if member.isfile()
+        }
     wanted = {"pyproject.toml", "README.md", "LICENSE", *(f"src/{name}" for name in own)}
     check(wanted <= members.keys(), f"the source distribution lacks {sorted(wanted - members.keys())}")
     top = {name.partition("/")[0] for name in members}

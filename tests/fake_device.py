@@ -112,7 +112,7 @@ def _compute(function: torch._ops.OpOverload, args: tuple[object, ...], kwargs: 
     if function is aten.copy_.default:
         to_device = isinstance(args[0], FakeTensor)
     held_args, held_kwargs = pytree.tree_map_only(FakeTensor, lambda tensor: tensor.held, (args, kwargs))
-    found = run(*held_args, **held_kwargs)
+    result = run(*held_args, **held_kwargs)
     given = {id(tensor.held): tensor for tensor in pytree.tree_leaves((args, kwargs)) if isinstance(tensor, FakeTensor)}
 
     for tensor in given.values():
@@ -125,7 +125,7 @@ def _compute(function: torch._ops.OpOverload, args: tuple[object, ...], kwargs: 
 
     if not to_device and function is aten.copy_.default:
         return args[0]
-    return pytree.tree_map_only(Tensor, wrap, found)
+    return pytree.tree_map_only(Tensor, wrap, result)
 
 
 def _check_one_device(function: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:

@@ -45,18 +45,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The content of an object, its description, or the objects with a prefix."""
         url, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
-        place, _, name = url.path.partition("/o/")
-        found = self.objects.get(unquote(name))
-        if name and found is None:
+        resource, _, name = url.path.partition("/o/")
+        content = self.objects.get(unquote(name))
+        if name and content is None:
             self._fail(404)
-        elif found is not None:
-            is_content = place.startswith("/download/") or query.get("alt") == ["media"]
-            self._answer(200, found if is_content else json.dumps(self._description(unquote(name))).encode())
+        elif content is not None:
+            is_content = resource.startswith("/download/") or query.get("alt") == ["media"]
+            self._answer(200, content if is_content else json.dumps(self._description(unquote(name))).encode())
         elif url.path.endswith("/o"):
             prefix = query.get("prefix", [""])[0]
-            rest = [each.removeprefix(prefix) for each in self.objects if each.startswith(prefix)]
-            items = [self._description(prefix + each) for each in rest if "/" not in each]
-            folders = sorted({f"{prefix}{each.partition('/')[0]}/" for each in rest if "/" in each})
+            rest = [path.removeprefix(prefix) for path in self.objects if path.startswith(prefix)]
+            items = [self._description(prefix + path) for path in rest if "/" not in path]
+            folders = sorted({f"{prefix}{path.partition('/')[0]}/" for path in rest if "/" in path})
             self._answer(200, json.dumps({"items": items, "prefixes": folders}).encode())
         else:
             self._answer(200, b"{}")
@@ -64,8 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         """Delete an object."""
         with self.lock:
-            found = self.objects.pop(unquote(urlsplit(self.path).path.partition("/o/")[2]), None)
-        if found is None:
+            content = self.objects.pop(unquote(urlsplit(self.path).path.partition("/o/")[2]), None)
+        if content is None:
             self._fail(404)
         else:
             self._answer(204, b"")

@@ -42,15 +42,15 @@ class Verdicts(Corpus):
 
     def _part(self, split: str, seed: int) -> tuple[Example, ...]:
         generator = Generator().manual_seed(seed)
-        found = []
+        examples = []
         for number in range(self.count):
             length = int(torch.randint(5, 11, (1,), generator=generator))
-            words = [OTHERS[place] for place in torch.randint(len(OTHERS), (length,), generator=generator).tolist()]
+            words = [OTHERS[index] for index in torch.randint(len(OTHERS), (length,), generator=generator).tolist()]
             label = number % 3
             words[number % length] = EVIDENCE[(label + (number % 6 == 5)) % 3]
             rationale = tuple(word in EVIDENCE for word in words)
-            found.append(Example(f"{split}-{number}", (" ".join(words),), label, rationale))
-        return tuple(found)
+            examples.append(Example(f"{split}-{number}", (" ".join(words),), label, rationale))
+        return tuple(examples)
 
 
 def save_untrained(folder: Path, words: Sequence[str], classes: Sequence[str]) -> Path:
@@ -63,11 +63,11 @@ def save_untrained(folder: Path, words: Sequence[str], classes: Sequence[str]) -
 
 def _classifier(words: Sequence[str], classes: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *words)
-    own = Tokenizer(models.WordPiece({name: place for place, name in enumerate(names)}, unk_token="[UNK]"))
-    own.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    own.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    words_tokenizer = Tokenizer(models.WordPiece({name: index for index, name in enumerate(names)}, unk_token="[UNK]"))
+    words_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words_tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer = wrapped(
-        tokenizer_object=own, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+        tokenizer_object=words_tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
     changes = {"max_position_embeddings": 40, "num_labels": len(classes), "hidden_dropout_prob": 0.0}
     model = network("bert", vocab_size=len(names), **changes)

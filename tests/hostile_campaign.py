@@ -213,14 +213,7 @@ NUMBERS = ("nan", "inf", "-inf", "-1", "0", "1e400", "9" * 40, "", "1.5", "0x10"
 NUMBER_OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("audit", "absent", "absent.csv"): ("--minutes", "--texts", "--seed", "--workers", "--batch-size"),
     ("run", "absent.py"): (
-        "--seeds",
-        "--limit",
-        "--workers",
-        "--batch-size",
-        "--error",
-        "--lambda",
-        "--bases",
-        "--size",
+        *("--seeds", "--limit", "--workers", "--batch-size", "--error", "--lambda", "--bases", "--size"),
     ),
     ("run", "jain-wallace", "--only", "mock-1", "--dry-run"): ("--seeds", "--limit", "--error"),
     ("run", "wiegreffe-pinter", "--only", "mock-1", "--dry-run"): ("--lambda", "--seeds"),
@@ -229,16 +222,8 @@ NUMBER_OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("learn", "--teacher", "absent", "--data", "absent.csv"): ("--size", "--seed", "--seeds", "--audit-minutes"),
     ("demo", "--out", "/dev/null/x"): ("--batch-size",),
     ("study", "build", "--from", "absent", "--methods", "lime,gradient"): (
-        *(
-            "--items",
-            "--per-person",
-            "--people",
-            "--max-words",
-            "--checks",
-            "--repeats",
-            "--max-failed-checks",
-            "--seed",
-        ),
+        *("--items", "--per-person", "--people", "--max-words", "--checks", "--repeats", "--max-failed-checks"),
+        "--seed",
     ),
     ("study", "serve", "absent"): ("--port",),
     ("study", "rate", "absent"): ("--seed",),
@@ -254,23 +239,9 @@ def number_cases() -> Iterator[Case]:
 
 
 WORDS = (
-    "",
-    " ",
-    "-",
-    "--",
-    "nothing",
-    "\u202e\u2066",
-    "caf\udce9",
-    "a" * 5000,
-    "[bold]",
-    "{}",
-    "%s",
-    "\n\n",
-    "=",
-    ",",
-    "(",
-    ")",
-)
+    "", " ", "-", "--", "nothing", "\u202e\u2066", "caf\udce9", "a" * 5000, "[bold]", "{}", "%s", "\n\n", "=", ",",
+    "(", ")",
+)  # fmt: skip
 WORD_OPTIONS: Mapping[tuple[object, ...], tuple[str, ...]] = {
     ("explain", model, "the good film"): (
         *("--method", "--target", "--contrast", "--device", "--precision", "--prompt", "--label", "--second-column"),
@@ -285,16 +256,10 @@ WORD_OPTIONS: Mapping[tuple[object, ...], tuple[str, ...]] = {
     ("run", "wiegreffe-pinter", "--only", "mock-1", "--dry-run"): ("--select", "--start"),
     ("run", "scaffold", "--dry-run"): ("--normalizer", "--checkpoint"),
     ("attefa", "--data", good, "--out", "/dev/null/x"): (
-        "--encoder",
-        "--embeddings",
-        "--start",
-        "--text-column",
-        "--where",
+        *("--encoder", "--embeddings", "--start", "--text-column", "--where"),
     ),
     ("learn", "--teacher", model, "--data", good, "--out", "/dev/null/x"): (
-        "--label-column",
-        "--text-column",
-        "--where",
+        *("--label-column", "--text-column", "--where"),
     ),
     ("study", "build", "--from", "w"): ("--methods", "--title", "--url", "--database"),
     ("study", "build", "--from", "w", "--methods", "a,b"): ("--task", "--items-by", "--scores", "--scale", "--model"),
@@ -304,37 +269,11 @@ WORD_OPTIONS: Mapping[tuple[object, ...], tuple[str, ...]] = {
 }
 HEAVY_WORDS: Mapping[tuple[object, ...], tuple[str, ...]] = {("models", "--all"): ("",)}
 PLACES = (
-    *(
-        "simplecache::s3://b/x",
-        "filecache::memory://x",
-        "data:,x",
-        "data:text/plain;base64,eA==",
-        "dir:///x",
-        "reference://x",
-    ),
-    *(
-        "zip://x::s3://b",
-        "blockcache::x",
-        "http://h/x",
-        "github://o:r@main/",
-        "s3:b/x",
-        "s3://",
-        "s3://b/../x",
-        "S3:/b",
-    ),
-    *(
-        "memory:x",
-        "file://",
-        "file://~nosuch/x",
-        "://x",
-        "gs:/x",
-        "hf://x/y",
-        "local::x",
-        "cached://x",
-        "a::b://c",
-        "sftp://h/x",
-    ),
-)
+    "simplecache::s3://b/x", "filecache::memory://x", "data:,x", "data:text/plain;base64,eA==", "dir:///x",
+    "reference://x", "zip://x::s3://b", "blockcache::x", "http://h/x", "github://o:r@main/", "s3:b/x", "s3://",
+    "s3://b/../x", "S3:/b", "memory:x", "file://", "file://~nosuch/x", "://x", "gs:/x", "hf://x/y", "local::x",
+    "cached://x", "a::b://c", "sftp://h/x",
+)  # fmt: skip
 
 
 def word_cases() -> Iterator[Case]:

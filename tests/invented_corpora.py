@@ -42,12 +42,12 @@ def stories(split: str) -> Rows:
     return [
         {
             "id": f"{split}-{n}",
-            "document": f"Ida ran to the {place} . Otto slept {'very ' * n}long",
+            "document": f"Ida ran to the {room} . Otto slept {'very ' * n}long",
             "question": "Where is Ida",
-            "answer": place,
+            "answer": room,
             "rationale": [[0, 1, 2, 3, 4]],
         }
-        for n, place in enumerate(places)
+        for n, room in enumerate(places)
     ]
 
 
@@ -127,9 +127,9 @@ def pictures(corpus: Corpus, data: Path) -> None:
     shape = (28, 28) if corpus.name == "fashion-mnist" else (32, 32, 3)
     random = np.random.default_rng(0)
     arrays: dict[str, np.typing.NDArray[np.generic]] = {}
-    for part, each in (("train", 4), ("test", 1)):
-        arrays[f"y_{part}"] = np.repeat(np.arange(count, dtype=np.uint8), each)
-        arrays[f"x_{part}"] = random.integers(0, 256, (each * count, *shape), dtype=np.uint8)
+    for part, size in (("train", 4), ("test", 1)):
+        arrays[f"y_{part}"] = np.repeat(np.arange(count, dtype=np.uint8), size)
+        arrays[f"x_{part}"] = random.integers(0, 256, (size * count, *shape), dtype=np.uint8)
     (data / "images").mkdir()
     names = np.array([f"kind {n}" for n in range(count)])
     path = data / "images" / f"{corpus.name.replace('-', '_')}_tiny.npz"

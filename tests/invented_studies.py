@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,17 @@ def image_page(path: Path, n: int = 30) -> Path:
     classes = ("cat", "dog", "owl")
     table = TextTable({"model": "squares"}, classes, _rows(), (), patches=(4, 4), texts=tuple(texts))
     return write_text_page(table, path)
+
+
+def read_links(folder: Path) -> dict[str, str]:
+    """By person the link to a study, and that of its owner as "admin"."""
+    lines = (folder / "links.txt").read_text().splitlines()
+    return dict(line.split("\t") for line in lines if "\t" in line)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def _units() -> list[np.ndarray]:

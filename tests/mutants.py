@@ -165,10 +165,10 @@ def _imports(path: Path) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.update(each.name for each in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
-            found.update(f"{node.module}.{each.name}" for each in node.names)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return frozenset(found)
 
 
@@ -324,7 +324,9 @@ def run_mutants(positions: Sequence[Position], settings: argparse.Namespace) -> 
                 place = Place(Path(folder, str(worker)), settings.budget)
                 sources = place.folder / "src/heedful"
                 own = (
-                    mutant for each in positions[worker :: settings.workers] if (mutant := _describe(sources, *each))
+                    mutant
+                    for position in positions[worker :: settings.workers]
+                    if (mutant := _describe(sources, *position))
                 )
                 _work(place, islice(own, settings.sample // settings.workers), settings)
                 os._exit(0)
@@ -399,7 +401,7 @@ def main() -> None:
         if settings.only:
             sources = [path for path in sources if any(part in path.as_posix() for part in settings.only)]
         done = {(row["module"], row["operator"], row["occurrence"]) for row in read_rows(settings.out)}
-        positions = [each for each in shuffled_positions(sources, settings.seed) if each not in done]
+        positions = [position for position in shuffled_positions(sources, settings.seed) if position not in done]
     run_mutants(positions, settings)
     print_table(read_rows(settings.out))
 

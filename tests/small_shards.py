@@ -99,5 +99,5 @@ def makers(workspace: Workspace) -> set[int]:
 
 def file_digests(recipe: Recipe, workspace: Workspace) -> dict[str, object]:
     """Size and SHA-256 of each file of an artefact."""
-    found: dict[str, object] = json.loads((workspace.root / workspace.artefact_name(recipe) / MANIFEST).read_bytes())
-    return found
+    manifest: dict[str, object] = json.loads((workspace.root / workspace.artefact_name(recipe) / MANIFEST).read_bytes())
+    return manifest

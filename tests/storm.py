@@ -104,18 +104,8 @@ HERE = (*KEPT, "--json", "out.json", "--where", "here")
 RUN = ("run", "recipes.py", *KEPT, "--json", "out.json")
 REPORT = ("report", *KEPT)
 LEARN = (
-    "learn",
-    "--teacher",
-    "teacher",
-    "--data",
-    "texts.csv",
-    "--quick",
-    "--seeds",
-    "1",
-    "--audit-minutes",
-    "0",
-    *HERE,
-)
+    "learn", "--teacher", "teacher", "--data", "texts.csv", "--quick", "--seeds", "1", "--audit-minutes", "0", *HERE,
+)  # fmt: skip
 SMALL = ("--quick", "--seeds", "1", "--bases", "1", "--embeddings", "random", "--encoder", "perceptron")
 JOBS = (
     Job("run", ((*RUN, "--where", "here"), REPORT)),
@@ -136,11 +126,11 @@ def texts(*, changed: bool) -> str:
 
 def read_files(folder: Path) -> Files:
     """All files of a folder with their hashes; a file that vanishes meanwhile is left out."""
-    found = {}
+    hashes = {}
     for path in sorted(folder.rglob("*")):
         with suppress(FileNotFoundError, IsADirectoryError):
-            found[path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
-    return found
+            hashes[path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
+    return hashes
 
 
 def artefacts(root: Path) -> dict[str, Files]:
@@ -160,15 +150,15 @@ def is_whole(path: Path) -> bool:
 
 def living(group: int) -> list[int]:
     """Process ids of a group, zombies left out."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
         if int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(path.parent.name))
-    return found
+            processes.append(int(path.parent.name))
+    return processes
 
 
 def mount(*words: str) -> bool:
@@ -619,7 +609,7 @@ class _OneProcess:
                 break
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CorruptArtefactWarning)
-                loaded = [each.name for each in Workspace(work).entries() if each.name in unread and _loads(each)]
+                loaded = [entry.name for entry in Workspace(work).entries() if entry.name in unread and _loads(entry)]
             for name in loaded:
                 storm.fault(f"{self.folder.name}, {self.job.name}: the damage of {name} is not seen")
             for name in unread:

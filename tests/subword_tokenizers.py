@@ -12,21 +12,7 @@ wrapped: Callable[..., PreTrainedTokenizerFast] = PreTrainedTokenizerFast
 
 
 def bert() -> PreTrainedTokenizerFast:
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "the",
-        "film",
-        "un",
-        "##for",
-        "##get",
-        "dull",
-        ",",
-        "is",
-        "?",
-    ]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "film", "un", "##for", "##get", "dull", ",", "is", "?"]
     tokenizer = Tokenizer(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
@@ -55,22 +41,7 @@ def roberta(*, trim: bool = True) -> PreTrainedTokenizerFast:
 
 
 def xlmr() -> PreTrainedTokenizerFast:
-    pieces = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        "▁",
-        "▁the",
-        "▁film",
-        "▁un",
-        "for",
-        "get",
-        "▁dull",
-        ",",
-        "▁is",
-        "?",
-    ]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁the", "▁film", "▁un", "for", "get", "▁dull", ",", "▁is", "?"]
     scores = [(piece, 0.0 if i < 4 else -1.0 - i / 100) for i, piece in enumerate(pieces)]
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=3))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

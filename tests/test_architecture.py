@@ -55,21 +55,21 @@ NOUNS = {"rating", "splitting", "training", "testing", "seeding", "formatting", 
 SHARED_NAMES = {"tables", "figures", "section"}
 """What every paper defines: the parts of its chapter."""
 LINE_BUDGETS = {
-    "top level": 4950,
-    "attributions": 4050,
-    "audits": 5100,
+    "top level": 4900,
+    "attributions": 4000,
+    "audits": 5050,
     "cli": 1700,
-    "data": 6000,
+    "data": 5950,
     "execution": 1500,
     "measures": 1850,
-    "models": 5300,
+    "models": 5250,
     "papers": 3900,
-    "report": 2900,
+    "report": 2850,
     "store": 3550,
-    "study": 3850,
+    "study": 3800,
     "testing": 800,
-    "training": 3700,
-    "trials": 6050,
+    "training": 3650,
+    "trials": 6000,
 }
 """Lines of source that a package may have. Growth needs a larger budget in the same commit, with the reason."""
 BUDGET_SLACK = 250

@@ -48,6 +48,7 @@ from heedful.training.teacher import LayerMaps, LearnedExplanation
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.adversary_search import AdversarySearchSettings
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.permutation import Permutation
@@ -96,12 +97,12 @@ def test_gradients_of_the_fake_device_are_those_of_the_cpu(device: str) -> None:
     here = torch.nn.LSTM(4, 3, batch_first=True)
     there = copy.deepcopy(here).to(device)
     inputs = torch.randn(2, 5, 4, generator=Generator().manual_seed(0))
-    for cell, given in ((here, inputs), (there, inputs.to(device))):
-        cell(given)[0].square().sum().backward()
-    for own, other in zip(here.parameters(), there.parameters(), strict=True):
-        assert own.grad is not None
+    for cell, values in ((here, inputs), (there, inputs.to(device))):
+        cell(values)[0].square().sum().backward()
+    for mine, other in zip(here.parameters(), there.parameters(), strict=True):
+        assert mine.grad is not None
         assert other.grad is not None
-        torch.testing.assert_close(other.grad.cpu(), own.grad)
+        torch.testing.assert_close(other.grad.cpu(), mine.grad)
 
 
 def test_a_device_that_is_not_there_is_refused_in_one_line() -> None:
@@ -152,8 +153,8 @@ class Places:
         compare_tables(one.summary, other.summary, tolerance)
 
 
-def assert_same_numbers(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+def assert_same_numbers(value: Tensor, expected: Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(value.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def compare_tables(one: pd.DataFrame, other: pd.DataFrame, tolerance: float) -> None:
@@ -211,7 +212,7 @@ def test_trials_of_a_transformer_in_a_folder_give_the_numbers_of_the_cpu(
         (RawAttention(), IntegratedGradients(), LeaveOneOut()),
     )
     trials: dict[str, Trial] = {
-        "AdversarialAttention": AdversarialAttention(subject),
+        "AdversarialAttention": AdversarialAttention(subject, limit=3),
         "Permutation": Permutation(subject),
         "Faithfulness": Faithfulness(subject, methods),
         "Agreement": Agreement(subject, methods),
@@ -222,8 +223,9 @@ def test_trials_of_a_transformer_in_a_folder_give_the_numbers_of_the_cpu(
 
 @pytest.mark.slow
 def test_the_exact_adversary_of_three_classes_gives_the_numbers_of_the_cpu(places: Places) -> None:
-    given = replace(tiny_subject(), corpus=Verdicts(12), architecture=Attentive(BiLSTM(3), Additive()))
-    places.compare(AdversarialAttention(given), tolerance=1e-3)
+    subject = replace(tiny_subject(), corpus=Verdicts(12), architecture=Attentive(BiLSTM(3), Additive()))
+    search = AdversarySearchSettings(steps=100)
+    places.compare(AdversarialAttention(subject, search=search, limit=6), tolerance=1e-3)
 
 
 @pytest.mark.slow
@@ -299,12 +301,12 @@ def test_explanations_of_a_folder_are_those_of_the_cpu(folder: str, device: str)
 
 
 def test_a_network_in_memory_stays_where_it_is(device: str, folder: str) -> None:
-    own = AutoModelForSequenceClassification.from_pretrained(folder)
+    network = AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    loaded = heedful.load((own, tokenizer), device=device)
+    loaded = heedful.load((network, tokenizer), device=device)
     assert loaded.device == torch.device(DEVICE)
-    assert {weight.device.type for weight in own.parameters()} == {"cpu"}
-    compare_explanations(heedful.load((own, tokenizer)).explain("a long end"), loaded.explain("a long end"))
+    assert {weight.device.type for weight in network.parameters()} == {"cpu"}
+    compare_explanations(heedful.load((network, tokenizer)).explain("a long end"), loaded.explain("a long end"))
     with pytest.raises(UserError, match="load it again"):
         heedful.load(loaded, device="cpu")
 
@@ -312,7 +314,7 @@ def test_a_network_in_memory_stays_where_it_is(device: str, folder: str) -> None
 @pytest.mark.parametrize("kind", ["vit", "swin", "swinv2"])
 def test_networks_of_images_support_the_same_methods_as_on_the_cpu(kind: str, places: Places) -> None:
     """Every method is tried on each: those that fail on a device would be refusals of their own."""
-    recipe = next(each for each in matching_kinds(kind) if each.units == "image")
+    recipe = next(match for match in matching_kinds(kind) if match.units == "image")
     here, there = read_record(places.here.get(recipe).notes), None
     with fake_device():
         there = read_record(places.there.get(recipe).notes)
@@ -336,11 +338,9 @@ def test_an_audit_gives_the_numbers_of_the_cpu(folder: str, tmp_path: Path) -> N
     left, right = (numbers_of(json.loads(each.to_json())["methods"]) for each in (one, other))
     assert len(left) > 30
     assert left.keys() == right.keys()
-    for place, value in left.items():
-        if not any(word in place for word in ("seconds", "cost")):
-            assert right[place] == (pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value), (
-                place
-            )
+    for key, value in left.items():
+        if not any(word in key for word in ("seconds", "cost")):
+            assert right[key] == (pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value), key
     assert {entry.device for entry in there.entries()} == {DEVICE.partition(":")[0]}
 
 
@@ -371,7 +371,7 @@ def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_double_precision_is_refused_by_the_device_and_single_stands_in_for_it(single: str) -> None:
     with pytest.raises(TypeError, match="no float64"):
         torch.ones(2, device=single).double()
-    own = torch.ones(2, dtype=torch.float64)
+    whole = torch.ones(2, dtype=torch.float64)
     with devices.arithmetic_of(single):
         there = [
             torch.ones(2, device=single).double(),
@@ -379,12 +379,14 @@ def test_double_precision_is_refused_by_the_device_and_single_stands_in_for_it(s
             torch.zeros(2, dtype=torch.float64, device=single),
             torch.ones(2, device=single).sum(dtype=torch.float64),
             torch.ones(2, device=single).new_zeros(2, dtype=torch.float64),
-            own.to(single),
+            whole.to(single),
             torch.ones(2).to(torch.ones(2, device=single)),
         ]
         assert {each.dtype for each in there} == {torch.float32}
         assert {each.device.type for each in there} == {"fake"}
-        assert (own * 2).dtype == own.cpu().dtype == torch.ones(2).double().dtype == torch.float64  # the CPU keeps both
+        assert (
+            (whole * 2).dtype == whole.cpu().dtype == torch.ones(2).double().dtype == torch.float64
+        )  # the CPU keeps both
     with pytest.raises(TypeError, match="no float64"):
         torch.ones(2, device=single).double()
 
@@ -416,7 +418,7 @@ def test_half_precision_is_asked_for_recorded_and_said(precision: devices.Precis
     assert {weight.dtype for weight in half.model.parameters()} == {devices.torch_dtype(precision)}
     assert whole.digest != half.digest
     recipes = [each.recipe(Verdicts(6)) for each in (whole, half)]
-    texts = [dump_compact_json(describe_recipe(each, Path())) for each in recipes]
+    texts = [dump_compact_json(describe_recipe(recipe, Path())) for recipe in recipes]
     assert "precision" not in texts[0]
     assert f'"precision":"{precision}"' in texts[1]
     one, other = (each.explain("the plot is wonderful", methods=METHOD_NAMES) for each in (whole, half))
@@ -447,9 +449,12 @@ def test_the_name_of_a_model_in_single_precision_is_that_of_older_workspaces() -
 
 
 def test_half_precision_is_refused_where_it_would_be_wrong(folder: str, tmp_path: Path) -> None:
-    own, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    network, tokenizer = (
+        AutoModelForSequenceClassification.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     with pytest.raises(UserError, match="own precision"):
-        heedful.load((own, tokenizer), precision="bfloat16")
+        heedful.load((network, tokenizer), precision="bfloat16")
     with pytest.raises(UserError, match="float32, bfloat16"):
         heedful.load(folder, precision="float8")  # type: ignore[arg-type]
     trained = TrainedModel(Verdicts(6), Subwords(folder), Transformer(folder, "bfloat16"), Training(2, 4))
@@ -497,13 +502,13 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 
 def commands(group: typer.core.TyperGroup, prefix: str = "") -> dict[str, list[str]]:
     """The options of every command, by its name."""
-    found: dict[str, list[str]] = {}
-    for name, each in group.commands.items():
-        if isinstance(each, typer.core.TyperGroup):
-            found |= commands(each, f"{prefix}{name} ")
+    options: dict[str, list[str]] = {}
+    for name, member in group.commands.items():
+        if isinstance(member, typer.core.TyperGroup):
+            options |= commands(member, f"{prefix}{name} ")
         else:
-            found[f"{prefix}{name}"] = [option for parameter in each.params for option in parameter.opts]
-    return found
+            options[f"{prefix}{name}"] = [option for parameter in member.params for option in parameter.opts]
+    return options
 
 
 def all_commands() -> dict[str, list[str]]:
@@ -519,12 +524,12 @@ def test_every_command_that_computes_takes_a_device() -> None:
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-@pytest.mark.parametrize("given", ["cuda:77", "nonsense", "mps", "", "--batch-size=0", "--precision=float8"])
-def test_a_device_that_is_not_there_is_one_line_and_exit_code_2(name: str, given: str, tmp_path: Path) -> None:
-    option = given.partition("=")[0] if given.startswith("--") else "--device"
+@pytest.mark.parametrize("value", ["cuda:77", "nonsense", "mps", "", "--batch-size=0", "--precision=float8"])
+def test_a_device_that_is_not_there_is_one_line_and_exit_code_2(name: str, value: str, tmp_path: Path) -> None:
+    option = value.partition("=")[0] if value.startswith("--") else "--device"
     if option not in all_commands()[name]:
         return
-    words = given.split("=") if given.startswith("--") else ["--device", given]
+    words = value.split("=") if value.startswith("--") else ["--device", value]
     where = () if name == "models" else ("-w", str(tmp_path / "work"))
     code, _, err = command(name, *ARGUMENTS[name], *words, *where)
     assert (code, err.count("\n")) == (2, 1), err

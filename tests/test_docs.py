@@ -224,7 +224,9 @@ def known_variable(name: str) -> None:
 def options() -> set[str]:
     """Every option of every command."""
     group = cast(TyperGroup, get_command(cli.app))
-    nested = [each for one in group.commands.values() if isinstance(one, TyperGroup) for each in one.commands.values()]
+    nested = [
+        command for one in group.commands.values() if isinstance(one, TyperGroup) for command in one.commands.values()
+    ]
     everything = [group, *group.commands.values(), *nested]
     return {name for each in everything for option in each.params for name in option.opts} | {"--help", "-h"}
 

@@ -31,22 +31,15 @@ from heedful.attributions.gradient import Gradient, InputXGradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.attributions.method import tags_of
+from heedful.attributions.registry import METHODS, catalogue_name, find_method, method_for_words
 from heedful.attributions.shapley import KernelShap
-from heedful.catalogue import METHODS
 from heedful.data.subwords import SubwordTokenizer
 from heedful.data.words import Words
-from heedful.explainer import (
-    Explainer,
-    catalogue_name,
-    find_method,
-    find_recommendation,
-    load,
-    method_for_words,
-    word_scores,
-)
+from heedful.explainer import Explainer, load, word_scores
 from heedful.figures import Heatmap, Series
 from heedful.models.contrast import contrast_model
 from heedful.models.transformer import TransformerModel
+from heedful.recommendation import find_recommendation
 from heedful.report.explanation_page import explanation_page
 from heedful.store.model_folder import hash_model_folder
 from heedful.store.workspace import Workspace
@@ -67,17 +60,17 @@ HOSTILE = "</span><script>alert(1)</script> \x1b[2J & <img/src=x/onerror=alert(2
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """WordPiece with the word "unforget" in three pieces."""
-    own = bert()
-    own.padding_side = "right"
-    return own
+    words = bert()
+    words.padding_side = "right"
+    return words
 
 
 def classifier(labels: int = 3, **changes: int | str | float | None) -> PreTrainedModel:
     """A tiny BERT with random weights and a text limit of 24 tokens."""
-    own = network("bert", vocab_size=13, max_position_embeddings=24, num_labels=labels, **changes)
+    bert_network = network("bert", vocab_size=13, max_position_embeddings=24, num_labels=labels, **changes)
     if labels == 3:
-        own.config.id2label = dict(enumerate(CLASSES))
-    return own
+        bert_network.config.id2label = dict(enumerate(CLASSES))
+    return bert_network
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +116,16 @@ def test_options_are_given_in_brackets_also_as_reports_show_them() -> None:
     assert method_for_words("kernel-shap(error=0.1)") == KernelShap(feature="word", error=0.1)
     named = catalogue_name(method_for_words("lime(error=0.05)"))
     assert method_for_words(named) == Lime(feature="word", error=0.05)
-    for wrong in ("lime(errors=0.05)", "lime(error=much)", "lime(special_tokens=2)", "random(a=b)"):
+    for wrong in (
+        "lime(errors=0.05)",
+        "lime(error=much)",
+        "lime(special_tokens=2)",
+        "random(a=b)",
+        "lime(error=0.1,seed)",
+    ):
         with pytest.raises(UserError, match="option"):
             find_method(wrong)
-    with pytest.raises(UserError, match="between 0 and 1"):
+    with pytest.raises(UserError, match="error=3"):
         find_method("lime(error=3)")
 
 
@@ -230,7 +229,7 @@ def test_company_and_order_change_no_score(explainer: Explainer) -> None:
 def test_kernel_shap_by_name_does_for_a_text_of_any_length(
     explainer: Explainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.explainer.WORD_SAMPLES", 8)
+    monkeypatch.setattr("heedful.attributions.registry.WORD_SAMPLES", 8)
     row = explainer.explain(TEXT, methods="kernel-shap").rows[0]
     assert row.method == "kernel-shap"
     assert row.word_scores == explainer.explain(TEXT, methods=KernelShap(n_samples=12)).rows[0].word_scores
@@ -338,10 +337,10 @@ def test_the_work_of_showing_a_text_grows_with_its_words(color: Literal["standar
 # Contrasts
 
 
-def pairwise(own: PreTrainedModel, target: int, contrast: int) -> TransformerModel:
+def pairwise(bert_network: PreTrainedModel, target: int, contrast: int) -> TransformerModel:
     """A network with one output: the weights of the target's output minus those of the contrast's."""
     other = classifier(1)
-    weights = own.state_dict()
+    weights = bert_network.state_dict()
     for name in ("classifier.weight", "classifier.bias"):
         weights[name] = weights[name][target : target + 1] - weights[name][contrast : contrast + 1]
     other.load_state_dict(weights)
@@ -390,16 +389,19 @@ def test_the_contrast_of_a_binary_model_is_its_logit(tmp_path: Path) -> None:
 # What stays as it was
 
 
-def fingerprint(own: PreTrainedModel, tokens: PreTrainedTokenizerFast) -> tuple[object, ...]:
+def fingerprint(bert_network: PreTrainedModel, tokens: PreTrainedTokenizerFast) -> tuple[object, ...]:
     """Everything about a user's objects, and the global state of torch, that an explanation could change."""
     return (
         [
             (part.training, len(part._forward_hooks), len(part._forward_pre_hooks), sorted(vars(part)))
-            for part in own.modules()
+            for part in bert_network.modules()
         ],
-        [(name, weight.requires_grad, weight.grad is None, weight._version) for name, weight in own.named_parameters()],
-        own.config._attn_implementation,
-        own.config.to_json_string(),
+        [
+            (name, weight.requires_grad, weight.grad is None, weight._version)
+            for name, weight in bert_network.named_parameters()
+        ],
+        bert_network.config._attn_implementation,
+        bert_network.config.to_json_string(),
         tokens.backend_tokenizer.to_str(),
         torch.random.get_rng_state().tolist(),
         torch.is_grad_enabled(),
@@ -419,16 +421,16 @@ class Broken:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_users_model_is_left_as_it_was(training: bool) -> None:  # noqa: FBT001
-    own, tokens = nn.Module.train(classifier(), training), tokenizer()
-    own.get_submodule("bert.encoder").register_forward_hook(lambda *_: None)
-    before = fingerprint(own, tokens)
-    opened = load((own, tokens))
+    bert_network, tokens = nn.Module.train(classifier(), training), tokenizer()
+    bert_network.get_submodule("bert.encoder").register_forward_hook(lambda *_: None)
+    before = fingerprint(bert_network, tokens)
+    opened = load((bert_network, tokens))
     opened.explain(TEXT, methods=["integrated-gradients", "relevance", "lime", "deep-lift"], contrast=0, target=1)
     with pytest.raises(ZeroDivisionError):
         opened.explain(TEXT, methods=Broken())
     with pytest.raises(UserError, match="target"):
         opened.explain(TEXT, target="nobody")
-    assert fingerprint(own, tokens) == before
+    assert fingerprint(bert_network, tokens) == before
 
 
 def test_a_model_of_heedful_keeps_its_mode_and_dropout_explains_nothing(tmp_path: Path) -> None:
@@ -499,10 +501,10 @@ class Tempered(BertForSequenceClassification):  # type: ignore[no-untyped-call]
 def test_the_digest_of_a_users_own_network_includes_what_it_holds() -> None:
     digests, probabilities = [], []
     for temperature in (1.0, 1.0, 9.0):
-        own = Tempered(classifier().config)  # type: ignore[no-untyped-call]
-        own.load_state_dict(classifier().state_dict())
-        own.temperature = temperature
-        opened = load((own, tokenizer()))
+        bert_network = Tempered(classifier().config)  # type: ignore[no-untyped-call]
+        bert_network.load_state_dict(classifier().state_dict())
+        bert_network.temperature = temperature
+        opened = load((bert_network, tokenizer()))
         digests.append(opened.digest)
         probabilities.append(opened.explain(TEXT, methods="random").probability)
     assert probabilities[0] == probabilities[1] > probabilities[2]
@@ -510,15 +512,15 @@ def test_the_digest_of_a_users_own_network_includes_what_it_holds() -> None:
 
 
 def test_the_outputs_of_one_logit_and_of_a_number() -> None:
-    own = classifier(1)
-    own.config.id2label = {0: "toxic"}
-    binary = load((own, tokenizer()), task=BinaryClassification())
+    bert_network = classifier(1)
+    bert_network.config.id2label = {0: "toxic"}
+    binary = load((bert_network, tokenizer()), task=BinaryClassification())
     assert binary.class_names == ("not toxic", "toxic")
     against = binary.explain(TEXT, methods="input-x-gradient", target="not toxic")
     assert against.rows[0].word_scores == tuple(
         -score for score in binary.explain(TEXT, methods="input-x-gradient", target="toxic").rows[0].word_scores
     )
-    number = load((own, tokenizer()))
+    number = load((bert_network, tokenizer()))
     assert (number.model.task, number.class_names) == (Regression(), ())
     shown = number.explain(TEXT)
     with torch.no_grad():
@@ -605,15 +607,15 @@ def test_a_test_split_is_enough_for_a_folder_and_for_objects(
 
 
 def test_a_model_in_memory_is_not_found_elsewhere_or_after_a_change(tmp_path: Path) -> None:
-    workspace, own = Workspace(tmp_path), classifier()
-    opened = load((own, tokenizer()))
+    workspace, bert_network = Workspace(tmp_path), classifier()
+    opened = load((bert_network, tokenizer()))
     recipe = opened.recipe(Reviews())
     assert isinstance(recipe, ModelInMemory)
     assert recipe.load_model(workspace).model is opened.model
     with pytest.raises(UserError, match="save it to a folder"):
         replace(recipe, digest="0" * 64).load_model(workspace)
     with torch.no_grad():
-        own.get_parameter("classifier.bias").add_(1)
+        bert_network.get_parameter("classifier.bias").add_(1)
     with pytest.raises(UserError, match="have changed"):
         recipe.load_model(workspace)
     assert opened.recipe(Reviews()) != recipe
@@ -658,7 +660,7 @@ def test_the_best_audit_chooses_the_method(explainer: Explainer, tmp_path: Path)
         (tmp_path / ".audits" / f"{digest[:16]}-{number}.json").write_text(content)
     store("interrupted", {"lime": "shown"}, texts=200, date="2026-12-01", finished=False)
     stored_audit(tmp_path, "0" * 64, "other", {"lime": "shown"}, texts=200, date="2026-12-01")
-    assert find_recommendation(digest, tmp_path) is None
+    assert find_recommendation(explainer.identity, tmp_path) is None
     store("first", {"lime": "shown", "leave-one-out": "slow"}, date="2026-11-16")
     assert explainer.explain(TEXT, workspace=tmp_path).rows[0].method == "lime"
     # Fewer texts, fewer methods, or methods of other libraries only, later.
@@ -847,7 +849,7 @@ def test_the_command_reads_lines_and_tables(folder: Path, tmp_path: Path) -> Non
     pairs = load(folder).explain(["the film", "is dull"], ["dull", "un"], methods="lime")
     assert table["row"].tolist() == [2, 2, 2, 3, 3, 3]
     assert table["word"].tolist() == ["the", "film", "dull", "is", "dull", "un"]
-    assert table["score"].tolist() == pytest.approx([score for each in pairs for score in each.rows[0].word_scores])
+    assert table["score"].tolist() == pytest.approx([score for pair in pairs for score in pair.rows[0].word_scores])
 
 
 @pytest.mark.parametrize(
@@ -888,5 +890,5 @@ def test_a_notebook_shows_the_heat_map(explainer: Explainer, tmp_path: Path) -> 
     NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    (result,) = [each for each in notebook.cells[0].outputs if each.output_type == "execute_result"]
+    (result,) = [output for output in notebook.cells[0].outputs if output.output_type == "execute_result"]
     assert "dull" in Tags(result.data["text/html"]).text

@@ -35,7 +35,7 @@ def test_a_traceback_and_a_call_without_end_are_faults(monkeypatch: pytest.Monke
     own = [hostile_campaign.Case("Python", name, lambda _, call=call: call) for name, call in calls.items()]  # type: ignore[misc]
     own.append(hostile_campaign.Case("list", "command", lambda _: ["list", "--nothing"]))
     monkeypatch.setattr(hostile_campaign, "PARTS", {"own": lambda: iter(own)})
-    monkeypatch.setattr(hostile_campaign, "LIMIT", 5.0)
+    monkeypatch.setattr(hostile_campaign, "LIMIT", 2.0)
     monkeypatch.setattr(hostile_campaign, "shared", lambda: None)
     monkeypatch.setattr(hostile_campaign, "explained", lambda: None)
     outcomes = {case.name: outcome for case, outcome, _ in run_campaign()}

@@ -37,12 +37,12 @@ import heedful
 from heedful import cli
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
+from heedful.attributions.registry import list_methods
 from heedful.cli import attefa_command, console, run_command
 from heedful.data.hub_datasets import SavedDataset
 from heedful.data.io import MAX_LINE_SIZE
 from heedful.data.table import Table
 from heedful.execution.runner import recipes_from_file, run
-from heedful.explainer import list_methods
 from heedful.papers import PAPERS, UserData
 from heedful.papers.disagreement import MINILM_PACKAGE
 from heedful.store.workspace import Workspace
@@ -805,7 +805,7 @@ def test_an_interrupt_before_the_command_is_there_is_130() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "heedful: interrupted\n")
 
 
-SLEEP = OWN.replace("return Artefact()", "import time; open(f'{workspace.root}/at-work', 'w'); time.sleep(6)")
+SLEEP = OWN.replace("return Artefact()", "import time; open(f'{workspace.root}/at-work', 'w'); time.sleep(2)")
 SLEEP += "def recipes():\n    return [Own(1), Own(2)]\n"
 
 

@@ -64,7 +64,7 @@ def examined(units: Units, kind: str) -> ModelSupport:
         ("text", "fnet", NEEDS_ATTENTION),
         # layers without attention, which are recurrent, and mixtures of experts, which have no rule in DeepLIFT
         ("text", "jamba", {*MULTIPLIES_LAYERS, "deep-lift", "deep-shap"}),
-        ("text", "zamba2", {*MULTIPLIES_LAYERS}),
+        ("text", "zamba", {*MULTIPLIES_LAYERS}),
         ("image", "resnet", {*NEEDS_ATTENTION, "layer-mix"}),
         ("image", "swin", {*MULTIPLIES_LAYERS}),  # stages that merge units
     ],
@@ -72,14 +72,14 @@ def examined(units: Units, kind: str) -> ModelSupport:
 def test_a_method_is_refused_where_it_needs_what_a_network_does_not_show(
     units: Units, kind: str, refused: set[str]
 ) -> None:
-    found = examined(units, kind)
-    assert [each.name for each in found.methods] == list(METHODS)
-    assert {each.name for each in found.refused} == refused
-    assert all(each.refusal for each in found.refused)
-    assert found.status == ("no attention" if refused >= NEEDS_ATTENTION else "open")
-    assert min(found.forward_ms, found.backward_ms) > 0
-    assert read_record(json.loads(json.dumps(found.to_record()))) == found
-    assert len(list(found.lines())) == 5 + bool(found.reason) + len(found.notes) + len(METHODS)
+    support = examined(units, kind)
+    assert [method.name for method in support.methods] == list(METHODS)
+    assert {each.name for each in support.refused} == refused
+    assert all(each.refusal for each in support.refused)
+    assert support.status == ("no attention" if refused >= NEEDS_ATTENTION else "open")
+    assert min(support.forward_ms, support.backward_ms) > 0
+    assert read_record(json.loads(json.dumps(support.to_record()))) == support
+    assert len(list(support.lines())) == 5 + bool(support.reason) + len(support.notes) + len(METHODS)
 
 
 def test_the_embeddings_of_a_network_without_layers_over_its_units_are_pixels_or_word_vectors() -> None:
@@ -135,7 +135,7 @@ def test_the_page_tells_how_complete_deeplift_is() -> None:
 
 
 def test_kinds_are_chosen_by_a_pattern() -> None:
-    assert {each.family for each in matching_kinds("deberta*")} == {"deberta", "deberta-v2"}
+    assert {match.family for match in matching_kinds("deberta*")} == {"deberta", "deberta-v2"}
     with pytest.raises(UserError, match="no kind"):
         matching_kinds("no-such-network")
 
@@ -144,13 +144,13 @@ def test_the_command_tells_what_can_be_done_with_a_folder(tmp_path: Path) -> Non
     folder = save_untrained(tmp_path / "model", ("the", "plot", "is", "thin"), ("bad", "good"))
     shown = CliRunner().invoke(app, ["models", str(folder), "--json", "-"])
     assert shown.exit_code == 0, shown.output
-    found = read_record(json.loads(shown.stdout))
-    assert (found.status, found.network, found.outputs) == (
+    support = read_record(json.loads(shown.stdout))
+    assert (support.status, support.network, support.outputs) == (
         "open",
         "BertForSequenceClassification",
         "2 classes (bad, good)",
     )
-    assert not found.refused
+    assert not support.refused
     for wrong in (["models"], ["models", str(folder), "--all"], ["models", str(folder), "--only", "x"]):
         assert CliRunner().invoke(app, wrong).exit_code == 2
 
@@ -159,14 +159,14 @@ def test_the_command_reads_a_language_model_by_a_prompt(tmp_path: Path) -> None:
     folder = save(tmp_path / "gpt2", gpt2(), gpt2_tokenizer())
     words = [option for name, word in LABELS.items() for option in ("--label", f"{name}={word}")]
     asked = {"tokens": [], "classes": ["--prompt", PROMPT, *words]}
-    found = {}
+    supports = {}
     for name, options in asked.items():
         shown = CliRunner().invoke(app, ["models", folder, *options, "--json", "-"])
         assert shown.exit_code == 0, shown.output
-        found[name] = read_record(json.loads(shown.stdout))
-    assert found["classes"].outputs == "2 classes (negative, positive)"
-    assert str(len(gpt2_tokenizer())) in found["tokens"].outputs
-    assert not found["classes"].refused
+        supports[name] = read_record(json.loads(shown.stdout))
+    assert supports["classes"].outputs == "2 classes (negative, positive)"
+    assert str(len(gpt2_tokenizer())) in supports["tokens"].outputs
+    assert not supports["classes"].refused
     assert CliRunner().invoke(app, ["models", "--all", "--prompt", PROMPT]).exit_code == 2
 
 

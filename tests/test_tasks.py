@@ -53,22 +53,23 @@ def test_binary_loss_is_the_negative_logarithm_of_the_true_class_and_stays_finit
     assert BinaryClassification().losses(logits, labels).tolist() == pytest.approx(expected)
 
 
-def test_binary_scores_equal_scikit_learn() -> None:
+@pytest.mark.parametrize("classes", [2, 4])
+def test_scores_of_classes_equal_scikit_learn(classes: int) -> None:
     generator = np.random.default_rng(0)
-    labels = generator.integers(0, 2, size=60)
-    logits = torch.tensor(generator.normal(size=(60, 1)) + labels[:, None])
-    predicted = (logits[:, 0] > 0).numpy()
-    assert BinaryClassification().compute_metrics(
-        BinaryClassification().probabilities(logits), torch.tensor(labels)
-    ) == pytest.approx(
-        {
-            "accuracy": metrics.accuracy_score(labels, predicted),
-            "f1": metrics.f1_score(labels, predicted),
-            "f1_micro": metrics.f1_score(labels, predicted, average="micro"),
-            "f1_macro": metrics.f1_score(labels, predicted, average="macro"),
-            "roc_auc": metrics.roc_auc_score(labels, logits[:, 0]),
-        }
-    )
+    labels = generator.integers(0, classes, size=60)
+    shift = labels[:, None] if classes == 2 else np.eye(classes)[labels]
+    logits = torch.tensor(generator.normal(size=(60, shift.shape[1])) + shift)
+    predicted = (logits[:, 0] > 0).numpy() if classes == 2 else logits.argmax(1).numpy()
+    expected = {
+        "accuracy": metrics.accuracy_score(labels, predicted),
+        "f1_micro": metrics.f1_score(labels, predicted, average="micro"),
+        "f1_macro": metrics.f1_score(labels, predicted, average="macro"),
+    }
+    if classes == 2:
+        expected |= {"f1": metrics.f1_score(labels, predicted), "roc_auc": metrics.roc_auc_score(labels, logits[:, 0])}
+    task = BinaryClassification() if classes == 2 else MulticlassClassification(classes)
+    scores = task.compute_metrics(task.probabilities(logits), torch.tensor(labels))
+    assert scores == pytest.approx(expected)
 
 
 def test_a_probability_of_one_half_is_the_negative_class_as_rounding_would_have_it() -> None:
@@ -102,22 +103,6 @@ def test_class_losses_equal_the_cross_entropy_of_torch() -> None:
     labels = torch.tensor([0, 1, 2, 3, 3, 2, 0])
     expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     assert torch.allclose(MulticlassClassification(4).losses(logits, labels), expected)
-
-
-def test_class_scores_equal_scikit_learn() -> None:
-    generator = np.random.default_rng(1)
-    labels = generator.integers(0, 4, size=50)
-    logits = torch.tensor(generator.normal(size=(50, 4)) + np.eye(4)[labels])
-    predicted = logits.argmax(1).numpy()
-    assert MulticlassClassification(4).compute_metrics(
-        MulticlassClassification(4).probabilities(logits), torch.tensor(labels)
-    ) == pytest.approx(
-        {
-            "accuracy": metrics.accuracy_score(labels, predicted),
-            "f1_micro": metrics.f1_score(labels, predicted, average="micro"),
-            "f1_macro": metrics.f1_score(labels, predicted, average="macro"),
-        }
-    )
 
 
 def test_regression_scores_equal_scipy_and_scikit_learn() -> None:

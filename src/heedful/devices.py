@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from heedful.types import UserError, shorten
+from heedful.types import UserError, check_choice, shorten
 
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 WITHOUT_FLOAT64 = {"mps"}
@@ -42,13 +42,13 @@ def check_device(name: str) -> torch.device:
     >>> check_device("cpu")
     device(type='cpu')
     """
-    there = available_devices()
+    names = available_devices()
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError, ValueError):
-        raise UserError(f"unknown device {shorten(name)}; choose from {', '.join(there)}") from None
-    if not any(is_same_device(device, torch.device(each)) for each in there):
-        raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
+        raise UserError(f"unknown device {shorten(name)}; choose from {', '.join(names)}") from None
+    if not any(is_same_device(device, torch.device(other)) for other in names):
+        raise UserError(f"this machine has no device {name}: choose one of {', '.join(names)}")
     return device
 
 
@@ -61,16 +61,19 @@ def is_same_device(one: torch.device, other: torch.device) -> bool:
     return one.type == other.type and (one.index or 0) == (other.index or 0)
 
 
+def device_of(network: nn.Module) -> torch.device:
+    """That of the first weight; the CPU without weights."""
+    return next((weight.device for weight in network.parameters()), torch.device("cpu"))
+
+
 def check_precision(name: str) -> Precision:
     """The precision of a name; UserError for an unknown one.
 
     >>> check_precision("bfloat16")
     'bfloat16'
     """
-    for known in get_args(Precision):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise UserError(f"unknown precision {name!r}; choose from {', '.join(get_args(Precision))}")
+    check_choice("precision", name, Precision)
+    return cast(Precision, name)
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:
@@ -153,14 +156,12 @@ class _SinglePrecision(TorchFunctionMode):
     def _move(self, tensor: Tensor, args: tuple[object, ...], options: dict[str, object]) -> object:
         """`tensor.to(...)`, whose target is a device, a type or another tensor."""
         values = [*args, *options.values()]
-        like = next((each for each in values if isinstance(each, Tensor)), None)
-        device = next((each for each in values if isinstance(each, str | torch.device)), None)
-        kind = next((each for each in values if isinstance(each, torch.dtype)), None)
-        target: object = device if device is not None else (like if like is not None else tensor).device
-        wanted = kind if kind is not None else (like if like is not None else tensor).dtype
+        like = next((value for value in values if isinstance(value, Tensor)), tensor)
+        target = next((value for value in values if isinstance(value, str | torch.device)), like.device)
+        wanted = next((value for value in values if isinstance(value, torch.dtype)), like.dtype)
         if not self._is_here(target) or wanted != torch.float64:
             return tensor.to(*args, **options)  # type: ignore[call-overload]
-        return tensor.float().to(target)  # type: ignore[call-overload]
+        return tensor.float().to(target)
 
 
 @contextmanager

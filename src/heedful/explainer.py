@@ -6,14 +6,12 @@ output, and their mean where they are weights without sign, so that long words a
 
 from __future__ import annotations
 
-import difflib
-import json
+import itertools
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib import metadata
 from numbers import Integral
@@ -25,20 +23,21 @@ from torch import Tensor
 
 from heedful import __version__
 from heedful.attributions.attention import first_token_shares
-from heedful.attributions.method import (
-    SampledAttribution,
-    change_option,
-    method_name,
-    on_words,
-    option_values,
-    tags_of,
-)
-from heedful.attributions.registry import METHODS
+from heedful.attributions.method import SampledAttribution, change_option, tags_of
+from heedful.attributions.registry import Methods, catalogue_name, list_methods, method_for_words
 from heedful.data.patches import PatchTokenizer
 from heedful.data.prompt import PromptTokenizer, read_prompt
 from heedful.data.subwords import Subwords, SubwordTokenizer
 from heedful.data.words import SPECIAL_TOKENS, UNK
-from heedful.devices import Precision, arithmetic_notes, arithmetic_of, check_device, check_precision, is_same_device
+from heedful.devices import (
+    Precision,
+    arithmetic_notes,
+    arithmetic_of,
+    check_device,
+    check_precision,
+    device_of,
+    is_same_device,
+)
 from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.model_loader import (
     ACCEPTED,
@@ -47,7 +46,6 @@ from heedful.model_loader import (
     PromptText,
     check_folder_exists,
     copy_to_device,
-    device_of,
     open_folder,
     open_language_folder,
     open_language_objects,
@@ -58,7 +56,7 @@ from heedful.models.label_words import LabelWords
 from heedful.models.language_model import language_head, read_language_head
 from heedful.models.model_files import check_distinct_names
 from heedful.models.transformer import Transformer, TransformerModel
-from heedful.results import Verdict
+from heedful.recommendation import Recommendation, find_recommendation
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
@@ -74,18 +72,12 @@ from heedful.types import (
     Tokenizer,
     UserError,
     check_attribution,
-    check_methods,
     pool_by_word,
     shorten,
 )
 
 if TYPE_CHECKING:
     from heedful.training.model_recipe import LoadedModel, ModelRecipe
-
-# Methods on words
-
-WORD_SAMPLES = 200
-"""Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
 
 
 def word_scores(method: Method, attribution: Attribution, batch: Batch) -> Attribution:
@@ -97,174 +89,7 @@ def word_scores(method: Method, attribution: Attribution, batch: Batch) -> Attri
     return Attribution(*pool_by_word(attribution.scores, words, tags_of(method).pooling))
 
 
-def method_for_words(method: str | Method) -> Method:
-    """A method by its name or itself; one that removes tokens removes whole words.
-
-    By name, LIME and KernelSHAP draw `WORD_SAMPLES` samples: a text has fewer words than tokens.
-
-    >>> from heedful.attributions import Lime
-    >>> method_for_words("lime") == Lime(feature="word", n_samples=WORD_SAMPLES)
-    True
-    """
-    chosen = find_method(method) if isinstance(method, str) else method
-    check_methods((chosen,), "method")
-    is_default = isinstance(method, str) and chosen in [make() for make in METHODS.values()]
-    if is_default and any(option_values(chosen, "feature")):
-        chosen = change_option(chosen, "n_samples", lambda _: WORD_SAMPLES)
-    return on_words(chosen)
-
-
-def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
-    """One method or several, by name or themselves, as a tuple; UserError for anything else.
-
-    >>> list_methods("lime"), list_methods(["lime", "gradient"]), list_methods(None)
-    (('lime',), ('lime', 'gradient'), ())
-    """
-    if methods is None:
-        return ()
-    if isinstance(methods, str) or callable(methods):
-        return (methods,)
-    if not isinstance(methods, Iterable) or isinstance(methods, bytes | bytearray | Mapping):
-        raise UserError(f"methods is {shorten(methods)}: give names or methods, for instance ['lime', Gradient()]")
-    return tuple(methods)
-
-
-def find_method(name: str) -> Method:
-    """The method of this name in the catalogue, also by the name that reports show; options in brackets.
-
-    >>> from heedful.attributions import Lime
-    >>> find_method("lime") == Lime(), find_method("lime(error=0.05, seed=3)") == Lime(error=0.05, seed=3)
-    (True, True)
-    """
-    if name in METHODS:
-        return METHODS[name]()
-    if (parts := re.fullmatch(r"([\w-]+)\((.+[=-].+)\)", name)) is not None:
-        return _with_options(find_method(parts[1]), parts[2])
-    for make in METHODS.values():
-        if method_name(make()) == name:
-            return make()
-    near = difflib.get_close_matches(name.lower(), METHODS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"unknown method {shorten(name)}: {hint}`heedful list` shows all methods")
-
-
-def _with_options(method: Method, text: str) -> Method:
-    """The method with the plain options of a text such as `error=0.05, seed=3`."""
-    known: dict[str, object] = {each.name: each.default for each in fields(method)} if is_dataclass(method) else {}
-    options: dict[str, object] = {name: getattr(method, name) for name in known}
-    for entry in text.split(","):
-        name, _, value = (
-            (part.strip() for part in re.split("([=-])", entry, maxsplit=1)) if entry.strip() else ("",) * 3
-        )
-        default = known.get(name)
-        try:
-            if name not in known or isinstance(default, tuple):
-                raise ValueError
-            is_number = default is None or (isinstance(default, int | float) and not isinstance(default, bool))
-            options[name] = (int if isinstance(default, int) else float)(value) if is_number else value
-            if isinstance(default, bool):
-                options[name] = {"true": True, "false": False}[value.lower()]
-        except (ValueError, KeyError):
-            raise UserError(
-                f"unknown option {shorten(entry.strip())} of {method_name(method)}: give NAME(option=value), for "
-                "instance lime(error=0.05); options are " + ", ".join(known)
-            ) from None
-    return cast("Callable[..., Method]", type(method))(**options)
-
-
-def catalogue_name(method: Method) -> str:
-    """The name of a method in the catalogue if it has the default options (words or tokens), else its display name.
-
-    >>> from heedful.attributions import Lime, RawAttention
-    >>> catalogue_name(Lime(feature="word")), catalogue_name(RawAttention()), catalogue_name(Lime(seed=3))
-    ('lime', 'raw-attention', 'lime(seed-3)')
-    """
-    for name, make in METHODS.items():
-        if method in (make(), method_for_words(make()), method_for_words(name)):
-            return name
-    return method_name(change_option(method, "feature", lambda _: "unit"))
-
-
-# Explanations
-
 DEFAULT_METHOD = "integrated-gradients"
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """What the best finished audit of a model says of its methods.
-
-    Args:
-        methods: names of those of the catalogue that may be shown, best first.
-        date: of the audit; empty if unknown.
-        not_passed: each method that was audited and may not be shown alone, and why.
-    """
-
-    methods: tuple[str, ...]
-    date: str
-    not_passed: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def audit(self) -> str:
-        """The audit in words."""
-        return f"the audit of {self.date}" if self.date else "the audit"
-
-
-AUDITS = ".audits"
-"""Folder of a workspace with the results of audits, each as `<digest of the model>-....json`."""
-
-
-def find_recommendation(digest: str, workspace: Path | str) -> Recommendation | None:
-    """The recommendation of the best finished audit of a model in `<workspace>/.audits`; None if there is none.
-
-    The best audit has examined most: the number of texts times the number of methods of the catalogue. Of equal ones
-    that with most decided answers counts, then the latest. Its results do not decide before that, because an audit that
-    is chosen by its results errs more often than it says.
-    """
-    store = Workspace(workspace)
-    names = [name for name in _list_audits(store) if name.startswith(digest[:16])]
-    documents = [_read_audit(store.read_document(f"{AUDITS}/{name}") or b"") for name in names]
-    audits = [audit for audit in documents if audit is not None]
-    return max(audits, key=lambda audit: audit[0])[1] if audits else None
-
-
-def _list_audits(store: Workspace) -> list[str]:
-    """The names of all results of audits in a workspace."""
-    return [name for name in store.list_documents(AUDITS) if name.endswith(".json")]
-
-
-_AuditRank = tuple[int, int, str]
-"""Texts times methods, decided answers, date."""
-
-
-def _read_audit(written: bytes) -> tuple[_AuditRank, Recommendation] | None:
-    """The rank of a stored audit and what it recommends; None if it is not finished, or damaged."""
-    try:
-        audit = json.loads(written)
-        if not audit["finished"]:
-            return None
-        methods = [entry for entry in audit["methods"] if not entry["control"]]
-        listed = [entry for entry in methods if _is_in_catalogue(entry["name"])]
-        decided = sum(answer["verdict"] in DECIDED for entry in listed for answer in entry["answers"])
-        not_passed = {
-            entry["name"]: str(entry["reason"]) for entry in methods if entry["name"] not in audit["recommended"]
-        }
-        recommended = tuple(name for name in audit["recommended"] if _is_in_catalogue(name))
-        rank = (len(listed) * int(audit["data"]["texts"]), decided, str(audit["date"]))
-        return rank, Recommendation(recommended, str(audit["date"]), not_passed)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-DECIDED = (Verdict.SUPPORTED.value, Verdict.NOT_SUPPORTED.value)
-
-
-def _is_in_catalogue(name: str) -> bool:
-    """Whether a name is that of a method of the catalogue: audits also have scores made elsewhere."""
-    with suppress(UserError):
-        find_method(name)
-        return True
-    return False
 
 
 @cache
@@ -417,15 +242,8 @@ class Explainer(OpenedModel):
                 logits = self.model(self.tokenizer([example]).to(self.device)).logits[0]
             likeliest = int(logits.argmax())
             name = str(self.next_words.tokenizer.decode([likeliest]))
-            words = self.next_words.classifier(target, contrast, likeliest)
-            asked = replace(
-                self,
-                model=words.model,
-                tokenizer=words.tokenizer,
-                class_names=words.class_names,
-                given=words.given,
-                next_words=None,
-            )
+            given, class_names = self.next_words.classifier(target, contrast, likeliest)
+            asked = replace(self, given=given, class_names=class_names, next_words=None)
             (explained,) = asked.explain_each(
                 texts[:1],
                 texts[1:] or None,
@@ -437,11 +255,8 @@ class Explainer(OpenedModel):
             with torch.no_grad(), arithmetic_of(self.device):
                 answer_logits = asked.model(asked.tokenizer([example]).to(self.device)).logits.cpu()
             classes, index = asked.model.task.probabilities(answer_logits.double())[0], explained.target_index
-            share = (
-                float(answer_logits[0, index].double().exp())
-                if len(classes) == answer_logits.shape[1]
-                else float(classes[index])
-            )
+            has_own_logit = len(classes) == answer_logits.shape[1]
+            share = float(answer_logits[0, index].double().exp() if has_own_logit else classes[index])
             yield replace(
                 explained,
                 predicted=name,
@@ -465,25 +280,18 @@ class Explainer(OpenedModel):
                 raise UserError("no method is given: name one, or leave methods out")
             recommendation = None
             with suppress(UserError):  # a workspace out of reach must not stop what does not need it
-                recommendation = self._find_recommendation(root)
+                recommendation = find_recommendation(self.identity, root)
             asked = tuple(method_for_words(method) for method in several)
             return asked, "asked for", _audit_warnings(asked, recommendation)
-        recommendation = self._find_recommendation(root)
+        recommendation = find_recommendation(self.identity, root)
         default = (method_for_words(DEFAULT_METHOD),)
         if recommendation is None:
             return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
         if recommendation.methods:
-            return (
-                (method_for_words(recommendation.methods[0]),),
-                f"{recommendation.audit} of this model recommends it",
-                [],
-            )
+            best = (method_for_words(recommendation.methods[0]),)
+            return best, f"{recommendation.audit} of this model recommends it", []
         reason = f"the default, as {recommendation.audit} of this model recommends no method of the catalogue"
         return default, reason, _audit_warnings(default, recommendation)
-
-    def _find_recommendation(self, root: Path | str) -> Recommendation | None:
-        """What an audit in the workspace recommends; weights are hashed only if there is an audit."""
-        return find_recommendation(self.digest, root) if _list_audits(Workspace(root)) else None
 
     def _class_index(self, asked: str | int, role: str) -> int:
         """The number of a class that is given by its name, whatever the case, or by its number."""
@@ -497,10 +305,9 @@ class Explainer(OpenedModel):
                 return same[0]
             asked = int(asked) if asked.isdecimal() and len(asked) < 7 else asked
         if not isinstance(asked, Integral) or isinstance(asked, bool) or not 0 <= asked < len(names):
-            listed = ", ".join(map(_word, names[:MAX_LISTED_NAMES])) + (
-                ", ..." if len(names) > MAX_LISTED_NAMES else ""
-            )
-            raise UserError(f"{role} {shorten(asked)} is none of the outputs of {self.name}: choose one of {listed}")
+            more = ", ..." if len(names) > MAX_LISTED_NAMES else ""
+            listed = ", ".join(map(_word, names[:MAX_LISTED_NAMES])) + more
+            raise UserError(f"{self.name} has no output {shorten(asked)} for {role}: choose one of {listed}")
         return int(asked)
 
     def _explain_example(
@@ -574,8 +381,6 @@ def _audit_warnings(methods: Sequence[Method], recommendation: Recommendation | 
 
 
 Texts: TypeAlias = list[str] | tuple[str, ...]
-Methods: TypeAlias = "str | Method | Sequence[str | Method]"
-"""Names of the catalogue or methods, one or several."""
 
 
 def explain(
@@ -605,19 +410,14 @@ def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[
     if seconds is not None and len(seconds := list(seconds)) != len(firsts):
         raise UserError("a list of texts needs a list of second texts of the same length")
     pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
-    examples = []
-    for pair in pairs:
-        parts = []
-        for part in pair:
-            if not isinstance(part, str):
-                raise UserError(f"{shorten(part)} is not a text: give a string")
-            if not part.strip():
-                raise UserError("the text is empty: give at least one word")
-            if any("\ud800" <= letter <= "\udfff" for letter in part):
-                raise UserError("the text contains an unpaired surrogate: re-read the file with its original encoding")
-            parts.append(part)
-        examples.append(Example(f"text-{json_digest([*parts])[:16]}", tuple(parts)))
-    return examples
+    for text in itertools.chain.from_iterable(pairs):
+        if not isinstance(text, str):
+            raise UserError(f"{shorten(text)} is not a text: give a string")
+        if not text.strip():
+            raise UserError("the text is empty: give at least one word")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError("the text contains an unpaired surrogate: re-read the file with its original encoding")
+    return [Example(f"text-{json_digest([*pair])[:16]}", tuple(pair)) for pair in pairs]
 
 
 def _score(
@@ -667,9 +467,9 @@ def _sampling(attribution: Attribution) -> dict[str, Json]:
 
 def _options(method: object) -> dict[str, Json]:
     """The options of a method; another method among them by its name, what JSON has no type for by its type."""
-    values = {each.name: getattr(method, each.name) for each in fields(method)} if is_dataclass(method) else {}
     options: dict[str, Json] = {}
-    for name, value in values.items():
+    for name in [field.name for field in fields(method)] if is_dataclass(method) else []:
+        value = getattr(method, name)
         try:
             options[name] = catalogue_name(cast("Method", value)) if is_dataclass(value) else to_json(value)
         except TypeError:
@@ -706,7 +506,7 @@ def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> 
         notes.append(f"{missing} of {len(words)} words were not read by the model: {reason}")
     is_unknown = batch.inputs[0] == (-1 if batch.unk_id is None else batch.unk_id)
     unknown = dict.fromkeys(
-        words[owners[place]] for place in is_unknown.nonzero().flatten().tolist() if owners[place] >= 0
+        words[owners[token]] for token in is_unknown.nonzero().flatten().tolist() if owners[token] >= 0
     )
     if unknown:
         more = f" and {len(unknown) - MAX_LISTED_WORDS} more" if len(unknown) > MAX_LISTED_WORDS else ""
@@ -778,13 +578,13 @@ def load(
         if wanted is not None and not is_same_device(explainer.device, wanted):
             raise UserError(f"{explainer.name} was loaded on {explainer.device}: load it again with device={device!r}")
     elif isinstance(source, str | Path):
-        location, place = str(source), wanted or torch.device("cpu")
+        location, memory = str(source), wanted or torch.device("cpu")
         check_folder_exists(location)
         if is_language_question or (task is None and read_language_head(location) != "classifier"):
             question = read_prompt(prompt, chat=chat)
-            opened = open_language_folder(location, question, labels, precision=kind, device=place)
+            opened = open_language_folder(location, question, labels, precision=kind, device=memory)
         else:
-            opened = open_folder(location, task, precision=kind, device=place)
+            opened = open_folder(location, task, precision=kind, device=memory)
         explainer = Explainer.of(opened)
     else:
         explainer = _load_from_memory(

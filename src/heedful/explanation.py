@@ -196,7 +196,5 @@ def explanations_frame(
     explanations: Sequence[Explanation], numbers: Sequence[int], *, pieces: bool = False
 ) -> pd.DataFrame:
     """The scores of several texts, one row per text, method and word (or token); `row` has the number of the text."""
-    frames = [each.to_frame(pieces=pieces) for each in explanations]
-    tables = [frame.assign(row=number) for frame, number in zip(frames, numbers, strict=True)]
-    table = pd.concat(tables, ignore_index=True)
-    return table[["row", *(name for name in table.columns if name != "row")]]
+    frames = [explanation.to_frame(pieces=pieces) for explanation in explanations]
+    return pd.concat(frames, keys=numbers, names=["row"]).reset_index("row").reset_index(drop=True)

@@ -10,11 +10,10 @@ import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from heedful.formatting import page_text, short_number, two_decimals
@@ -110,6 +109,8 @@ class Picture:
 
 
 Ticks: TypeAlias = Sequence[tuple[float, str]]
+Entry: TypeAlias = tuple[str, tuple[Shape, ...]]
+"""A name in a legend with the shapes that explain it."""
 _Row: TypeAlias = tuple[str | float | None, ...]
 Cells: TypeAlias = tuple[Sequence[str], Sequence[_Row]]
 """Names of columns, and rows: a data frame for each of the hundreds of figures of a report takes half a second."""
@@ -120,7 +121,7 @@ class Drawing:
     """What a chart draws, in data coordinates.
 
     Args:
-        legend: names with the shapes that explain them; it is shown if there are at least two.
+        legend: it is shown if it has at least two entries.
         x_ticks: places and labels; None for round numbers.
         grid: the axes, of "x" and "y", whose ticks have lines across the drawing.
         is_table: whether columns are labelled above and there are no axes.
@@ -131,7 +132,7 @@ class Drawing:
     shapes: tuple[Shape, ...]
     x: Axis
     y: Axis
-    legend: tuple[tuple[str, tuple[Shape, ...]], ...] = ()
+    legend: tuple[Entry, ...] = ()
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
     x_ticks: Ticks | None = None
@@ -154,10 +155,6 @@ class Chart(ABC):
     @abstractmethod
     def cells(self) -> Cells:
         """The numbers of the figure, aggregated where a reader would not read them one by one."""
-
-    def to_table(self) -> pd.DataFrame:
-        """The cells as a data frame."""
-        return _data_frame(self.cells())
 
     @abstractmethod
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
@@ -183,16 +180,17 @@ class Chart(ABC):
         return tuple(f"{count} value{'s' * (count > 1)} {what}" for count, what in counted if count)
 
 
-def _data_frame(cells: Cells) -> pd.DataFrame:
-    columns, rows = cells
-    return pd.DataFrame(rows, columns=list(columns), dtype=object)
-
-
 def finite(values: Iterable[float | None]) -> Array:
     """The values that are neither missing nor infinite."""
-    numbers = np.asarray([np.nan if value is None else value for value in values], dtype=float)
+    numbers = _with_gaps(values)
     drawn: Array = numbers[np.isfinite(numbers)]
     return drawn
+
+
+def _with_gaps(values: Iterable[float | None]) -> Array:
+    """The values, NaN where they are missing or infinite."""
+    numbers = np.asarray([np.nan if value is None else value for value in values], dtype=float)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 def short_label(text: str) -> str:
@@ -222,13 +220,12 @@ class Violin(Chart):
         notes = []
         for row, group in enumerate(self.groups):
             height = 0.84 / max(1, len(group))
-            for place, series in enumerate(group):
-                middle, numbers = row + 0.42 - height * (place + 0.5), finite(series.values)
-                shapes += _violin(numbers, middle, height, _series_color(place))
+            for lane, series in enumerate(group):
+                middle, numbers = row + 0.42 - height * (lane + 0.5), finite(series.values)
+                shapes += _violin(numbers, middle, height, _series_color(lane))
                 notes.append(Note(f"n={len(numbers)}", None, middle))
         legend = _legend_boxes(self.groups[0] if self.groups else ())
-        y, ticks = _rows(self.bins, self.y.label)
-        return Drawing(tuple(shapes), self.x, y, legend, tuple(notes), y_ticks=ticks, grid="x")
+        return _row_drawing(shapes, self.x, self.bins, notes, legend, self.y.label)
 
     def cells(self) -> Cells:
         """Number of values and quartiles by bin and series."""
@@ -262,13 +259,13 @@ class Histogram(Chart):
         numbers = [finite(series.values) for series in self.series]
         edges = np.linspace(*(self.x.limits or _bin_range(np.concatenate(numbers))), self.bins + 1)
         shapes = []
-        for place, values in enumerate(numbers):
+        for number, values in enumerate(numbers):
             counts = np.histogram(values, bins=edges)[0]
             shares = (counts / max(1, counts.sum())).repeat(2)
             xs, ys = edges.repeat(2), np.concatenate([[0.0], shares, [0.0]])
-            shapes.append(Shape(xs, ys, fill=_series_color(place), opacity=0.5, is_closed=True))
-            shapes.append(Shape(xs, ys, stroke=_series_color(place), width=1.0))
-        return Drawing(tuple(shapes), self.x, self.y, _legend_boxes(self.series), grid="y")
+            shapes.append(Shape(xs, ys, fill=_series_color(number), opacity=0.5, is_closed=True))
+            shapes.append(Shape(xs, ys, stroke=_series_color(number), width=1.0))
+        return Drawing(tuple(shapes), self.x, self.y, tuple(_legend_boxes(self.series)), grid="y")
 
     def cells(self) -> Cells:
         """Number of values and quartiles by series."""
@@ -291,21 +288,21 @@ class Scatter(Chart):
 
     def draw(self) -> Drawing:
         """Markers; many points as one path of round dots, which is a tenth of the size."""
-        series: list[tuple[str, tuple[Shape, ...]]] = []
+        series: list[Entry] = []
         corner = ""
-        for place, (across, up) in enumerate(self.points):
+        for number, (across, up) in enumerate(self.points):
             xs, ys = _finite_points(across, up)
             if len(xs) > _MAX_MARKERS:
                 step = -(-len(xs) // _MAX_POINTS)
                 if step > 1:
                     corner = f"one point in {step} is drawn"
-                dots = Shape(xs[::step], ys[::step], stroke=_series_color(place), width=3.5, opacity=0.55, marker=DOT)
+                dots = Shape(xs[::step], ys[::step], stroke=_series_color(number), width=3.5, opacity=0.55, marker=DOT)
                 shapes: tuple[Shape, ...] = (dots,)
             else:
                 is_joined = bool({across.name, up.name} & self.connected)
-                shapes = _curve(xs, ys, place, line=DOTTED if is_joined else None, width=1.4)
+                shapes = _curve(xs, ys, number, line=DOTTED if is_joined else None, width=1.4)
             series.append((up.name or across.name, shapes))
-        return Drawing(_all_shapes(series), self.x, self.y, tuple(series), corner=corner)
+        return _series_drawing(series, self.x, self.y, corner)
 
     def cells(self) -> Cells:
         """The points; above 60 of them, their number and range by series."""
@@ -334,17 +331,17 @@ class Lines(Chart):
     def draw(self) -> Drawing:
         """One line per curve, with markers where there are at most 30 points; undefined values leave gaps."""
         series = []
-        for place, (across, up) in enumerate(self.curves):
-            dashes = _DASHES[place % len(_DASHES)]
-            shapes = _curve(_with_gaps(across), _with_gaps(up), place, line=dashes, width=1.8)
+        for number, (across, up) in enumerate(self.curves):
+            dashes = _DASHES[number % len(_DASHES)]
+            shapes = _curve(_with_gaps(across.values), _with_gaps(up.values), number, line=dashes, width=1.8)
             series.append((up.name or across.name, shapes if len(across.values) <= 30 else shapes[:1]))
-        return Drawing(_all_shapes(series), self.x, self.y, tuple(series))
+        return _series_drawing(series, self.x, self.y)
 
     def cells(self) -> Cells:
         """One row per x, one column per curve."""
         curves = [dict(zip(across.values, up.values, strict=True)) for across, up in self.curves]
-        places = sorted({x for curve in curves for x in curve if x is not None and math.isfinite(x)})
-        rows = [(x, *(curve.get(x) for curve in curves)) for x in places]
+        xs = sorted({x for curve in curves for x in curve if x is not None and math.isfinite(x)})
+        rows = [(x, *(curve.get(x) for curve in curves)) for x in xs]
         names = [up.name or across.name for across, up in self.curves]
         return [self.x.label or "x", *names], rows
 
@@ -372,18 +369,17 @@ class Bars(Chart):
         """Bars with their values in the right margin."""
         height = 0.8 / max(1, len(self.series))
         shapes, notes = [_line((0.0, 0.0), (-9.0, len(self.labels) + 9.0), INK, 0.8)], []
-        for place, series in enumerate(self.series):
+        for lane, series in enumerate(self.series):
             for row, (value, ends) in enumerate(zip(series.values, self._ends(series), strict=True)):
-                middle = len(self.labels) - 1 - row + 0.4 - height * (place + 0.5)
+                middle = len(self.labels) - 1 - row + 0.4 - height * (lane + 0.5)
                 notes.append(Note(short_number(value), None, middle))
                 if math.isfinite(value):
                     half = 0.43 * height
-                    shapes.append(_box(0.0, middle - half, value, middle + half, _series_color(place), 0.85))
+                    shapes.append(_box(0.0, middle - half, value, middle + half, _series_color(lane), 0.85))
                     if ends[0] < ends[1] and all(map(math.isfinite, ends)):
                         shapes.append(_line(ends, (middle, middle), INK, 1.2))
                         shapes += [_line((x, x), (middle - 0.06, middle + 0.06), INK, 1.1) for x in ends]
-        y, ticks = _rows(self.labels[::-1], "")
-        return Drawing(tuple(shapes), self.x, y, _legend_boxes(self.series), tuple(notes), y_ticks=ticks, grid="x")
+        return _row_drawing(shapes, self.x, self.labels[::-1], notes, _legend_boxes(self.series))
 
     def cells(self) -> Cells:
         """One row per label; a column per series, and those of its error or interval."""
@@ -392,9 +388,10 @@ class Bars(Chart):
         for series in self.series:
             columns.append(series.values)
             names.append(series.name)
-            if any(each.name == series.name for each in self.errors):
-                columns.append(self._errors(series.name))
-                names.append(f"± {series.name}")
+            for error in self.errors:
+                if error.name == series.name:
+                    columns.append(error.values)
+                    names.append(f"± {series.name}")
             for low, high in self.intervals:
                 if low.name == series.name:
                     columns += [low.values, high.values]
@@ -413,11 +410,8 @@ class Bars(Chart):
         for low, high in self.intervals:
             if low.name == series.name:
                 return list(zip(low.values, high.values, strict=True))
-        errors = self._errors(series.name)
+        errors = next((error.values for error in self.errors if error.name == series.name), (0.0,) * len(self.labels))
         return [(value - error, value + error) for value, error in zip(series.values, errors, strict=True)]
-
-    def _errors(self, name: str) -> tuple[float, ...]:
-        return next((each.values for each in self.errors if each.name == name), (0.0,) * len(self.labels))
 
 
 @dataclass(frozen=True)
@@ -457,8 +451,8 @@ class Intervals(Chart):
     def draw(self) -> Drawing:
         """A marker and a line per point, with the values in the right margin."""
         rows = self._rows()
-        series = list(dict.fromkeys(each.series for each in self.points))
-        colors = {name: _series_color(place) for place, name in enumerate(series)} | dict(self.colors)
+        series = list(dict.fromkeys(point.series for point in self.points))
+        colors = {name: _series_color(number) for number, name in enumerate(series)} | dict(self.colors)
         height = 0.84 / self._lanes()
         shapes = [self._reference(value, (-9.0, len(rows) + 9.0)) for _, value in self.references]
         notes = []
@@ -476,22 +470,20 @@ class Intervals(Chart):
                 shapes.append(Shape(np.asarray([value]), at, fill=color, marker=series.index(point.series)))
                 notes.append(Note(short_number(point.value), None, middle))
         legend = [
-            (name, (Shape(np.zeros(1), np.zeros(1), fill=colors[name], marker=place),))
-            for place, name in enumerate(series)
+            (name, (Shape(np.zeros(1), np.zeros(1), fill=colors[name], marker=number),))
+            for number, name in enumerate(series)
         ]
         legend += [(name, (self._reference(0.0, (0.0, 0.0)),)) for name, _ in self.references]
-        if any(math.isfinite(each.null) for each in self.points):
+        if any(math.isfinite(point.null) for point in self.points):
             legend.append(("null", (_line((0.0, 0.0), (0.0, 0.0), INK, 1.4),)))
-        y, ticks = _rows(list(rows)[::-1], "")
-        return Drawing(tuple(shapes), self.x, y, tuple(legend), tuple(notes), y_ticks=ticks, grid="x")
+        return _row_drawing(shapes, self.x, list(rows)[::-1], notes, legend)
 
     def cells(self) -> Cells:
         """One row per point."""
-        rows = [(each.label, each.series, each.value, each.low, each.high, each.null) for each in self.points]
-        return ["", "series", "value", "from", "to", "null"], rows
+        return ["", "series", "value", "from", "to", "null"], [*map(astuple, self.points)]
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
-        yield self.x, [each.value for each in self.points]
+        yield self.x, [point.value for point in self.points]
 
     @property
     def size(self) -> tuple[float, float]:
@@ -586,11 +578,11 @@ class ImageGrid(Chart):
             for row, tiles in enumerate(self.tiles)
             for column, tile in enumerate(tiles)
         ]
-        frames = (_box(each.left, each.top, each.left + 0.9, each.top + 0.9, "none") for each in pictures)
+        frames = (_box(image.left, image.top, image.left + 0.9, image.top + 0.9, "none") for image in pictures)
         shapes = tuple(replace(frame, stroke=INK, width=0.5) for frame in frames)
         wrapped = textwrap.TextWrapper(14, max_lines=3, placeholder="…")
         across, down = (
-            [(place + 0.45, wrapped.fill(page_text(name))) for place, name in enumerate(names)]
+            [(number + 0.45, wrapped.fill(page_text(name))) for number, name in enumerate(names)]
             for names in (self.columns, self.rows)
         )
         x, y = Axis("", (-0.05, max(1, len(across)))), Axis("", (max(1, len(down)), -0.05))
@@ -651,10 +643,6 @@ class Heatmap:
         rows = zip(self.units, *(row.values for row in self.rows), strict=True)
         return ["unit", *(row.name for row in self.rows)], list(rows)
 
-    def to_table(self) -> pd.DataFrame:
-        """The cells as a data frame."""
-        return _data_frame(self.cells())
-
 
 Figure: TypeAlias = Chart | Heatmap
 
@@ -686,8 +674,8 @@ def _span(values: Array) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
 
 
-def _series_color(place: int) -> str:
-    return SERIES_COLORS[place % len(SERIES_COLORS)]
+def _series_color(number: int) -> str:
+    return SERIES_COLORS[number % len(SERIES_COLORS)]
 
 
 def _line(xs: tuple[float, float], ys: tuple[float, float], color: str, width: float) -> Shape:
@@ -699,21 +687,33 @@ def _box(left: float, bottom: float, right: float, top: float, color: str, opaci
     return Shape(xs, ys, fill=color, opacity=opacity, is_closed=True)
 
 
-def _curve(xs: Array, ys: Array, place: int, *, line: tuple[float, ...] | None, width: float) -> tuple[Shape, ...]:
+def _curve(xs: Array, ys: Array, number: int, *, line: tuple[float, ...] | None, width: float) -> tuple[Shape, ...]:
     """A line with these dashes unless it is None, and markers at its points."""
-    color = _series_color(place)
+    color = _series_color(number)
     path = () if line is None else (Shape(xs, ys, stroke=color, width=width, dashes=line),)
-    return *path, Shape(xs, ys, fill=color, marker=place)
+    return *path, Shape(xs, ys, fill=color, marker=number)
 
 
-def _all_shapes(series: Iterable[tuple[str, tuple[Shape, ...]]]) -> tuple[Shape, ...]:
-    return tuple(shape for _, shapes in series for shape in shapes)
+def _series_drawing(series: Sequence[Entry], x: Axis, y: Axis, corner: str = "") -> Drawing:
+    """Named series, each of which explains itself in the legend."""
+    return Drawing(tuple(shape for _, shapes in series for shape in shapes), x, y, tuple(series), corner=corner)
 
 
-def _legend_boxes(series: Iterable[Series]) -> tuple[tuple[str, tuple[Shape, ...]], ...]:
-    return tuple(
-        (each.name, (_box(0.0, 0.0, 1.0, 1.0, _series_color(place), 0.7),)) for place, each in enumerate(series)
-    )
+def _row_drawing(
+    shapes: Sequence[Shape],
+    x: Axis,
+    names: Sequence[str],
+    notes: Sequence[Note],
+    legend: Sequence[Entry],
+    label: str = "",
+) -> Drawing:
+    """Rows that are named from the bottom."""
+    y, ticks = Axis(label, (-0.55, max(0, len(names) - 1) + 0.55)), [*enumerate(map(short_label, names))]
+    return Drawing(tuple(shapes), x, y, tuple(legend), tuple(notes), y_ticks=ticks, grid="x")
+
+
+def _legend_boxes(series: Iterable[Series]) -> list[Entry]:
+    return [(named.name, (_box(0.0, 0.0, 1.0, 1.0, _series_color(lane), 0.7),)) for lane, named in enumerate(series)]
 
 
 def _violin(numbers: Array, middle: float, height: float, color: str) -> Iterator[Shape]:
@@ -726,11 +726,11 @@ def _violin(numbers: Array, middle: float, height: float, color: str) -> Iterato
         yield _line((low, low), (middle - 0.44 * height, middle + 0.44 * height), color, 3)
         return
     shares = (numbers - low) / (high - low)
-    places = np.linspace(0.0, 1.0, 48)
-    distances = (places[:, None] - shares) / (shares.std(ddof=1) * len(shares) ** -0.2)
+    grid = np.linspace(0.0, 1.0, 48)
+    distances = (grid[:, None] - shares) / (shares.std(ddof=1) * len(shares) ** -0.2)
     density = np.exp(-0.5 * distances**2).sum(1)
     half = 0.44 * height * density / density.max()
-    xs, ys = low + (high - low) * places, np.concatenate([middle - half, (middle + half)[::-1]])
+    xs, ys = low + (high - low) * grid, np.concatenate([middle - half, (middle + half)[::-1]])
     yield Shape(np.concatenate([xs, xs[::-1]]), ys, color, color, opacity=0.65, is_closed=True)
     for quartile, dashes in zip(quartiles(numbers), (DOTTED, (), DOTTED), strict=True):
         ends = (middle - 0.22 * height, middle + 0.22 * height)
@@ -745,13 +745,8 @@ def _bin_range(values: Array) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _with_gaps(series: Series) -> Array:
-    numbers = np.asarray([np.nan if value is None else value for value in series.values], dtype=float)
-    return np.where(np.isfinite(numbers), numbers, np.nan)
-
-
 def _finite_points(across: Series, up: Series) -> tuple[Array, Array]:
-    xs, ys = _with_gaps(across), _with_gaps(up)
+    xs, ys = _with_gaps(across.values), _with_gaps(up.values)
     defined = np.isfinite(xs) & np.isfinite(ys)
     return xs[defined], ys[defined]
 
@@ -766,12 +761,7 @@ def _patch_colors(tile: PatchScores) -> NDArray[np.uint8]:
     """Red, green, blue and opacity: the hue is the sign, the opacity the share of the largest score."""
     scores = np.nan_to_num(np.asarray(tile.values, dtype=float), nan=0.0, posinf=0.0, neginf=0.0)
     shares = scores / (np.abs(scores).max(initial=0.0) or 1.0)
-    hues = np.asarray([[int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in (NEGATIVE, POSITIVE)])
+    hues = np.asarray([[*bytes.fromhex(color[1:])] for color in (NEGATIVE, POSITIVE)])
     opacity = (255 * np.abs(shares)).round()[..., None]
     colors: NDArray[np.uint8] = np.concatenate([hues[(scores >= 0).astype(int)], opacity], -1).astype(np.uint8)
     return colors
-
-
-def _rows(names: Sequence[str], label: str) -> tuple[Axis, Ticks]:
-    """The axis and the ticks of rows that are labelled from the bottom."""
-    return Axis(label, (-0.55, max(0, len(names) - 1) + 0.55)), [*enumerate(map(short_label, names))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from numbers import Integral
 from unicodedata import category
 
@@ -87,3 +88,12 @@ def two_decimals(value: float | None, missing: str = "undefined") -> str:
     if value is None or not math.isfinite(value):
         return missing
     return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Names as a list in a sentence.
+
+    >>> join_names(["a"]), join_names(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

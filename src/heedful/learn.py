@@ -94,10 +94,7 @@ def explainer_trial(
     if size is not None and not 1 <= size <= available:
         raise UserError(f"--size {size}: {teacher.corpus.name} has {available} training texts; choose 1 to {available}")
     size = size or min(QUICK_SIZES[0] if quick else DEFAULT_SIZE, available)
-    training = replace(TEXT_TRAINING, epochs=QUICK_EPOCHS, patience=QUICK_EPOCHS // 3) if quick else TEXT_TRAINING
-    source = teacher.architecture.source
-    student = shortened_student(source, min(STUDENT_LAYERS, (count_layers(source) + 1) // 2))
-    setting = StudentSetting(teacher, student, StudentData(), (size,), training)
+    setting = _student_setting(teacher, size, quick=quick)
     arms = (
         ExplanationArm(NO_EXPLANATION, NoExplanation()),
         ExplanationArm(_ATTENTION, AttentionExplanation()),
@@ -107,13 +104,18 @@ def explainer_trial(
     return Simulability(teacher, named, controls=())
 
 
+def _student_setting(teacher: Checkpoint, size: int, *, quick: bool) -> StudentSetting:
+    """Students of the first half of the teacher's layers that learn from `size` texts."""
+    training = replace(TEXT_TRAINING, epochs=QUICK_EPOCHS, patience=QUICK_EPOCHS // 3) if quick else TEXT_TRAINING
+    source = teacher.architecture.source
+    student = shortened_student(source, min(STUDENT_LAYERS, (count_layers(source) + 1) // 2))
+    return StudentSetting(teacher, student, StudentData(), (size,), training)
+
+
 def student_trial(teacher: Checkpoint, methods: Mapping[str, Method], data_dir: Path) -> Simulability:
     """Small students that see the scores of each method, random scores among them, or no explanation."""
     available = len(teacher.corpus.read(data_dir).train)
-    source = teacher.architecture.source
-    student = shortened_student(source, min(STUDENT_LAYERS, (count_layers(source) + 1) // 2))
-    training = replace(TEXT_TRAINING, epochs=QUICK_EPOCHS, patience=QUICK_EPOCHS // 3)
-    setting = StudentSetting(teacher, student, StudentData(), (min(QUICK_SIZES[0], available),), training)
+    setting = _student_setting(teacher, min(QUICK_SIZES[0], available), quick=True)
     arms = [ExplanationArm(NO_EXPLANATION, NoExplanation())]
     arms += [ExplanationArm(name, MethodExplanation(method)) for name, method in methods.items()]
     named = tuple((arm.name, arm.students(setting, range(AUDIT_STUDENTS))) for arm in arms)
@@ -164,7 +166,7 @@ def _comparison_sentence(summary: pd.DataFrame, size: int) -> str:
     """The learned explainer beside the mean of all heads, and the meaning of its gain over no explanation."""
     learned, static = (value_of(summary, "mean", arm, size_label(size)) for arm in (SMAT, _ATTENTION))
     number = "{:.3f}".format if value_of(summary, "pearson") else "{:.1%}".format
-    verdict = next(each.verdict for each in Simulability.findings(summary) if each.method == SMAT)
+    verdict = next(finding.verdict for finding in Simulability.findings(summary) if finding.method == SMAT)
     no_better = " (learning gained nothing)" if learned <= static else ""
     return (
         f"Mean agreement of students with the model: {number(learned)} with the learned explainer, {number(static)} "

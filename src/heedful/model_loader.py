@@ -19,7 +19,7 @@ from heedful.data.label_match import negated_name
 from heedful.data.patches import PatchTokenizer, read_patches
 from heedful.data.prompt import Prompt, Prompted, PromptTokenizer, has_mask_token, render_chat
 from heedful.data.subwords import Subwords, copy_tokenizer, load_tokenizer, wrap_tokenizer
-from heedful.devices import Precision, arithmetic_of, is_same_device
+from heedful.devices import Precision, arithmetic_of, device_of, is_same_device
 from heedful.models.attention_hooks import copy_sharing_weights
 from heedful.models.given_model import GivenModel
 from heedful.models.label_words import LabelWords, Vocabulary
@@ -70,16 +70,24 @@ class OpenedModel:
         precision: of the weights of a folder or hub id as they were loaded; models in memory are left as they are.
     """
 
-    model: Model
-    tokenizer: Tokenizer
+    given: GivenModel
     class_names: tuple[str, ...]
     name: str
     source: str
-    given: GivenModel
     origin: str | PromptedModel | ModelRecipe | None = None
     files: ModelIdentity | None = None
     next_words: NextWords | None = None
     precision: Precision = "float32"
+
+    @property
+    def model(self) -> Model:
+        """The network in evaluation mode."""
+        return self.given.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What turns texts, or images, into its batches."""
+        return self.given.tokenizer
 
     @property
     def identity(self) -> ModelIdentity:
@@ -155,30 +163,22 @@ def check_language_model(source: str, head: NetworkHead, *, is_masked: bool) -> 
         raise UserError(f"{source} is a causal language model: leave the mask token out of the prompt")
 
 
-@dataclass(frozen=True)
-class WordClassifier:
-    """A language model as a classifier of the words that may follow a text."""
-
-    model: TransformerModel
-    tokenizer: PromptTokenizer
-    class_names: tuple[str, ...]
-    given: GivenModel
-
-
 @dataclass(frozen=True, eq=False)
 class NextWords:
     """A causal language model that can be asked about any word that may follow a text.
 
     Args:
-        opened: classifiers of words that were asked about before.
+        opened: classifiers of words that were asked about before, each with the names of its classes.
     """
 
     network: Network
     tokenizer: PreTrainedTokenizerBase
     prompt: Prompt
-    opened: dict[tuple[str | None, str | None, int], WordClassifier] = field(default_factory=dict)
+    opened: dict[tuple[str | None, str | None, int], tuple[GivenModel, tuple[str, ...]]] = field(default_factory=dict)
 
-    def classifier(self, target: str | None, contrast: str | None, likeliest: int) -> WordClassifier:
+    def classifier(
+        self, target: str | None, contrast: str | None, likeliest: int
+    ) -> tuple[GivenModel, tuple[str, ...]]:
         """The classifier of these words, by default of the likeliest token against everything else."""
         key = (target, contrast, -1 if target is not None else likeliest)
         if key not in self.opened:
@@ -190,7 +190,7 @@ class NextWords:
             model = TransformerModel.wrap_language_model(self.network, words).eval()
             tokenizer = _prompt_tokenizer(self.tokenizer, self.prompt, words, model)
             classes = (negated_name(names[0]), names[0]) if len(names) == 1 else tuple(names)
-            self.opened[key] = WordClassifier(model, tokenizer, classes, GivenModel(model, tokenizer))
+            self.opened[key] = GivenModel(model, tokenizer), classes
         return self.opened[key]
 
     def _tokens(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
@@ -241,12 +241,10 @@ def open_language_network(
     model = copy_sharing_weights(model).eval()
     reader = _prompt_tokenizer(tokenizer, prompt, words, model)
     return OpenedModel(
-        model=model,
-        tokenizer=reader,
+        given=GivenModel(model, reader, version),
         class_names=class_names,
         name=name,
         source=source,
-        given=GivenModel(model, reader, version),
         next_words=None if words is not None else NextWords(network, tokenizer, prompt),
     )
 
@@ -264,12 +262,10 @@ def open_language_folder(
     tokenizer = prompted.tokenization.restore({"answers": 0})
     reading = (precision, tokenizer.definition(), to_json(architecture.words.words))
     return OpenedModel(
-        model=model,
-        tokenizer=tokenizer,
+        given=GivenModel(model, tokenizer),
         class_names=tuple(labels),
         name=architecture.describe()["encoder"],
         source=source,
-        given=GivenModel(model, tokenizer),
         origin=prompted,
         files=files.read_as(reading),
         precision=precision,
@@ -322,12 +318,10 @@ def open_folder(source: str, task: Task | None, *, precision: Precision, device:
     check_trained_head(model, source)
     tokenizer = _with_special_tokens(tokenizer, model)
     return OpenedModel(
-        model=model,
-        tokenizer=tokenizer,
+        given=GivenModel(model, tokenizer),
         class_names=_class_names(task, labels.names),
         name=architecture.describe()["encoder"],
         source=source,
-        given=GivenModel(model, tokenizer),
         origin=source,
         files=files if files is None or precision == "float32" else files.read_as((precision,)),
         precision=precision,
@@ -360,11 +354,6 @@ def copy_to_device(network: object, tokenizer: object, device: torch.device | No
     if device is None or is_same_device(device_of(network), device):
         return network
     return copy.deepcopy(network).to(device)
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """That of the first weight; the CPU without weights."""
-    return next((weight.device for weight in network.parameters()), torch.device("cpu"))
 
 
 def open_language_objects(
@@ -404,14 +393,8 @@ def open_objects(network: nn.Module, tokenizer: object, task: Task | None, *, ve
             tokenizer = wrap_tokenizer(tokenizer, model.max_tokens)
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"{pair}: a model of heedful needs the tokenizer of heedful that it was trained with")
-    return OpenedModel(
-        model=model,
-        tokenizer=tokenizer,
-        class_names=_class_names(model.task, outputs),
-        name=name,
-        source=kind,
-        given=GivenModel(model, tokenizer, version),
-    )
+    given = GivenModel(model, tokenizer, version)
+    return OpenedModel(given=given, class_names=_class_names(model.task, outputs), name=name, source=kind)
 
 
 def _class_names(task: Task, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -16,15 +16,16 @@ from importlib import metadata
 from typing import ClassVar, Literal, cast
 
 import torch
+from pydantic import TypeAdapter
 from torch import Generator, nn
 
 from heedful.attributions.deeplift import MAX_GAP_SHARE, OUTPUT_ROUNDING
 from heedful.attributions.method import CompleteAttribution
-from heedful.catalogue import METHODS
+from heedful.attributions.registry import METHODS, method_for_words
 from heedful.devices import arithmetic_notes, arithmetic_of
 from heedful.execution.outcome import Outcome
 from heedful.execution.runner import HERE, OUT_OF_TIME, run
-from heedful.explainer import Explainer, method_for_words
+from heedful.explainer import Explainer
 from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.network_anatomy import sample_batch
 from heedful.models.tiny_networks import (
@@ -99,7 +100,7 @@ class ModelSupport:
         decided_by: the units whose states the head reads.
         reason: why something cannot be done.
         notes: what else is known of the model.
-        forward_ms: of one pass with one text or image, without gradients; NaN where it was not run.
+        forward_ms: of one pass with one text or image, without gradients; 0 where it was not run.
         backward_ms: of one pass forward and back to the embeddings.
     """
 
@@ -317,11 +318,7 @@ def examine_kinds(
 
 def read_record(record: object) -> ModelSupport:
     """The support that `to_record` wrote."""
-    values = dict(cast("dict[str, object]", record))
-    values["notes"] = tuple(cast("list[str]", values["notes"]))
-    methods = cast("list[dict[str, object]]", values.pop("methods"))
-    support = ModelSupport(**values)  # type: ignore[arg-type]
-    return replace(support, methods=tuple(MethodSupport(**method) for method in methods))  # type: ignore[arg-type]
+    return TypeAdapter(ModelSupport).validate_python(record)
 
 
 def count_statuses(rows: Sequence[ModelSupport]) -> dict[tuple[str, bool], Counter[Status]]:

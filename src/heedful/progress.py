@@ -37,11 +37,7 @@ class SilentProgress:
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """A context whose callback does nothing."""
-        yield _do_nothing
-
-
-def _do_nothing(advance: int = 1, note: str = "") -> None:
-    """No-op."""
+        yield lambda advance=1, note="": None
 
 
 @dataclass(frozen=True)
@@ -141,8 +137,8 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     "RuntimeError: trying to pop from empty mode stack".
     """
     errors: list[BaseException] = [error]
-    for each in errors:
-        if isinstance(each, KeyboardInterrupt):
-            return each
-        errors += [other for other in (each.__cause__, each.__context__) if other is not None and other not in errors]
+    for known in errors:
+        if isinstance(known, KeyboardInterrupt):
+            return known
+        errors += [other for other in (known.__cause__, known.__context__) if other is not None and other not in errors]
     return _interrupts[0] if _interrupts else None

@@ -27,12 +27,13 @@ from heedful.attributions.attention import (
     transformed_values,
 )
 from heedful.attributions.method import Output
+from heedful.capabilities import ExposesValues, ValueTrace
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
 from heedful.models.transformer import TransformerModel
 from heedful.tasks import BinaryClassification
-from heedful.types import Batch, ExposesValues, Method, Model, Trace, UserError, ValueTrace
+from heedful.types import Batch, Method, Model, Trace, UserError
 from tests.games import words
 from tests.networks import FAMILIES, batch_of, eager, library_inputs, network, texts, tiny
 from tests.small_models import pooled, small_models, some_batch, subject, targets

@@ -11,9 +11,10 @@ from torch import Generator
 
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.layer_mix import LayerMix
+from heedful.capabilities import LayerInput, read_heads, read_layers
 from heedful.models.small_transformers import ScalarMix
 from heedful.tasks import MulticlassClassification
-from heedful.types import LayerInput, UserError, read_heads, read_layers
+from heedful.types import UserError
 from tests.networks import FAMILIES, TinyTransformer, batch_of, texts, tiny
 from tests.small_models import pooled
 

@@ -19,7 +19,7 @@ from heedful.attributions.method import expand_to_units, feature_index
 from heedful.attributions.perturbation import logits_keeping
 from heedful.measures.rank_correlation import pearson
 from heedful.models.input_forms import PairInput, SingleInput
-from heedful.types import Batch, Model, UserError
+from heedful.types import Batch, Model
 from tests.attributions.test_perturbation import pairs, pooled
 from tests.games import Game, words
 from tests.networks import tiny
@@ -166,12 +166,6 @@ def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
     assert not torch.equal(kept[0, :, :8], kept[1, :, :8])
     assert not torch.equal(kept, Lime(4000, seed=1).coalitions(batch, index))
     assert torch.equal(kept[1:, :, :8], Lime(4000).coalitions(batch.rows(torch.tensor([1])), index[1:, :8]))
-
-
-def test_bad_settings_get_one_plain_line() -> None:
-    for wrong in ({"n_samples": 1}, {"kernel_width": 0.0}, {"ridge": -1.0}):
-        with pytest.raises(UserError, match="n_samples of at least 2"):
-            replace(Lime(), **wrong)
 
 
 def test_two_samples_no_ridge_and_a_narrow_kernel_are_enough() -> None:

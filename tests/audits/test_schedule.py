@@ -32,9 +32,10 @@ from heedful.audits.questions import QUESTIONS
 from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
 from heedful.data.columns import TableColumns
 from heedful.data.words import Words
-from heedful.explainer import Explainer, Recommendation, find_recommendation, load
+from heedful.explainer import Explainer, load
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.attentive import LinearBagOfWords
+from heedful.recommendation import Recommendation, find_recommendation
 from heedful.results import Decision, Verdict
 from heedful.store import workspace as workspace_module
 from heedful.store.atomic_write import WriteError
@@ -120,7 +121,7 @@ def done(explainer: Explainer, tmp_path_factory: pytest.TempPathFactory) -> Done
     first = audit(explainer, Sums(), options=options(), workspace=workspace, say=lines.append)
     after_first = made(workspace)
     second = audit(explainer, Sums(), options=options(44), workspace=workspace)
-    return Done(workspace, first, second, after_first, lines, find_recommendation(explainer.digest, workspace.root))
+    return Done(workspace, first, second, after_first, lines, find_recommendation(explainer.identity, workspace.root))
 
 
 def values(result: Audit) -> dict[tuple[str, str, str, str], tuple[str, int]]:
@@ -259,7 +260,7 @@ def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
 ) -> None:
     """Two texts, other data, one method, an interrupt: none of them replaces the audit that has examined most."""
     best = audit(explainer, Sums(), options=options(), workspace=tmp_path)
-    expected = find_recommendation(explainer.digest, tmp_path)
+    expected = find_recommendation(explainer.identity, tmp_path)
     assert expected is not None
     assert expected.methods == best.recommended
     for corpus, chosen in (
@@ -269,11 +270,11 @@ def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
     ):
         other = audit(explainer, corpus, options=chosen, workspace=tmp_path)
         assert other.recommended == ()
-        assert find_recommendation(explainer.digest, tmp_path) == expected
+        assert find_recommendation(explainer.identity, tmp_path) == expected
     with monkeypatch.context() as patch:
         interrupt(patch, 3)
         assert not audit(explainer, Sums(), options=options(44), workspace=tmp_path).finished
-    assert find_recommendation(explainer.digest, tmp_path) == expected
+    assert find_recommendation(explainer.identity, tmp_path) == expected
 
 
 # Looks

@@ -59,37 +59,37 @@ def rows() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("audited")
     save_model(folder / "model")
     (folder / "texts.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows()))
-    found = Place(folder)
-    code, out, err = command(*found.base, "--json", folder / "audit.json", "--card", folder / "card.md")
+    finished = Place(folder)
+    code, out, err = command(*finished.base, "--json", folder / "audit.json", "--card", folder / "card.md")
     assert (code, err) == (0, ""), err
     assert "Model:" in out
-    return found
+    return finished
 
 
 # What it writes
 
 
-def test_an_audit_writes_pages_json_and_a_card_of_the_same_result(place: Place) -> None:
-    result = Audit.from_json((place.folder / "audit.json").read_bytes())
+def test_an_audit_writes_pages_json_and_a_card_of_the_same_result(audited: Place) -> None:
+    result = Audit.from_json((audited.folder / "audit.json").read_bytes())
     assert result.data.texts == 2
     assert result.data.columns == {"text": "text", "label": "label"}
-    page = (place.folder / "pages" / "index.html").read_text()
-    card = (place.folder / "card.md").read_text()
-    for each in result.methods:
-        assert each.name in page
-        assert each.name in card or each.control
+    page = (audited.folder / "pages" / "index.html").read_text()
+    card = (audited.folder / "card.md").read_text()
+    for method in result.methods:
+        assert method.name in page
+        assert method.name in card or method.control
     assert "<script" not in card
-    assert (place.folder / "pages" / "texts").is_dir()
+    assert (audited.folder / "pages" / "texts").is_dir()
 
 
-def test_a_requirement_that_is_not_met_is_exit_code_3_with_the_reason(place: Place, tmp_path: Path) -> None:
+def test_a_requirement_that_is_not_met_is_exit_code_3_with_the_reason(audited: Place, tmp_path: Path) -> None:
     required = (f"{METHOD}: faithful, plausible, shown", "random: shown")
     asked = [part for each in required for part in ("--require", each)]
-    code, _, err = command(*place.base[:5], "--out", tmp_path / "p", *FEW, "-q", *asked)
+    code, _, err = command(*audited.base[:5], "--out", tmp_path / "p", *FEW, "-q", *asked)
     lines = err.splitlines()
     assert code == 3
     for line, named in zip(lines, (METHOD, METHOD, METHOD, "random"), strict=True):
@@ -100,13 +100,13 @@ def test_a_requirement_that_is_not_met_is_exit_code_3_with_the_reason(place: Pla
 
 
 def test_a_requirement_that_is_met_is_exit_code_0(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audited: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What two texts cannot support is supported by changing the verdicts of the stored result."""
     original = schedule.audit
 
-    def supported(*given: object, **options: object) -> Audit:
-        plain = original(*given, **options).to_json()  # type: ignore[arg-type]
+    def supported(*arguments: object, **options: object) -> Audit:
+        plain = original(*arguments, **options).to_json()  # type: ignore[arg-type]
         content = json.loads(plain)
         for method in content["methods"]:
             for answer in method["answers"]:
@@ -116,25 +116,25 @@ def test_a_requirement_that_is_met_is_exit_code_0(
 
     monkeypatch.setattr(schedule, "audit", supported)
     asked = f"{METHOD}: {', '.join(question.name for question in QUESTIONS)}, shown"
-    code, out, err = command(*place.base[:5], "--out", tmp_path / "p", *FEW, "-q", "--require", asked)
+    code, out, err = command(*audited.base[:5], "--out", tmp_path / "p", *FEW, "-q", "--require", asked)
     assert (code, out, err) == (0, "", "")
 
 
 def test_an_interrupt_writes_what_is_finished_and_is_130(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audited: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def make(self: BlockSearch, workspace: Workspace) -> Artefact:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BlockSearch, "make", make)
     words = ("--texts", "12", *FEW[2:], "--json", tmp_path / "a.json", "-q")
-    code, _, err = command(*place.source, "-w", place.folder / "work", "--out", tmp_path / "p", *words)
+    code, _, err = command(*audited.source, "-w", audited.folder / "work", "--out", tmp_path / "p", *words)
     assert code == 130
     assert err.count("\n") == 1
     assert "interrupted" in err
     assert Audit.from_json((tmp_path / "a.json").read_bytes()).data.texts == 2
     assert (tmp_path / "p" / "index.html").is_file()
-    code, _, err = command(*place.source, "-w", tmp_path / "w", "--out", tmp_path / "q", *words)
+    code, _, err = command(*audited.source, "-w", tmp_path / "w", "--out", tmp_path / "q", *words)
     assert code == 130
     assert err.count("\n") == 1
 
@@ -149,9 +149,9 @@ Bad = Callable[[Place, Path], Words]
 def data(name: str, content: str | bytes, *more: object) -> Bad:
     """Other texts."""
 
-    def words(place: Place, folder: Path) -> Words:
+    def words(audited: Place, folder: Path) -> Words:
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        return ("audit", place.folder / "model", folder / name, *place.base[3:], *more)
+        return ("audit", audited.folder / "model", folder / name, *audited.base[3:], *more)
 
     return words
 
@@ -159,38 +159,38 @@ def data(name: str, content: str | bytes, *more: object) -> Bad:
 def model(make: Callable[[Path, Path], object]) -> Bad:
     """Another model: `make(good, bad)` writes the folder `bad`."""
 
-    def words(place: Place, folder: Path) -> Words:
-        make(place.folder / "model", folder / "bad")
-        return ("audit", folder / "bad", *place.base[2:])
+    def words(audited: Place, folder: Path) -> Words:
+        make(audited.folder / "model", folder / "bad")
+        return ("audit", folder / "bad", *audited.base[2:])
 
     return words
 
 
 def option(*more: object) -> Bad:
-    return lambda place, _: (*place.base, *more)
+    return lambda audited, _: (*audited.base, *more)
 
 
 def file(name: str, content: str | bytes, flag: str, below: str = "") -> Bad:
     """A file that is given with an option, or a path below it."""
 
-    def words(place: Place, folder: Path) -> Words:
+    def words(audited: Place, folder: Path) -> Words:
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        return (*place.base, flag, folder / name / below)
+        return (*audited.base, flag, folder / name / below)
 
     return words
 
 
 def occupied(flag: str) -> Bad:
     """A folder where a file is expected."""
-    return lambda place, folder: (*place.base, flag, folder)
+    return lambda audited, folder: (*audited.base, flag, folder)
 
 
 def copied(good: Path, bad: Path, without: str = "", **contents: bytes) -> None:
     """A copy of the model without some files, and with others instead."""
     bad.mkdir()
-    for each in good.iterdir():
-        if not without or without not in each.name:
-            (bad / each.name).write_bytes(each.read_bytes())
+    for path in good.iterdir():
+        if not without or without not in path.name:
+            (bad / path.name).write_bytes(path.read_bytes())
     for name, content in contents.items():
         (bad / name.replace("__", ".")).write_bytes(content)
 
@@ -219,8 +219,8 @@ BAD: dict[str, tuple[Bad, str]] = {
     "a broken configuration": (model(lambda good, bad: copied(good, bad, config__json=b"{")), "config.json"),
     "damaged weights": (model(lambda good, bad: copied(good, bad, model__safetensors=b"\0" * 99)), "model"),
     # The texts
-    "no data": (lambda place, folder: (*place.source[:2], folder / "no.csv", *place.base[3:]), "no."),
-    "a folder as data": (lambda place, folder: (*place.source[:2], folder, *place.base[3:]), "unknown"),
+    "no data": (lambda audited, folder: (*audited.source[:2], folder / "no.csv", *audited.base[3:]), "no."),
+    "a folder as data": (lambda audited, folder: (*audited.source[:2], folder, *audited.base[3:]), "unknown"),
     "empty data": (data("a.csv", ""), "a.csv"),
     "only a header": (data("a.csv", "text,label\n"), "a.csv"),
     "a spreadsheet": (data("a.xlsx", "spread"), "unknown"),
@@ -250,7 +250,7 @@ BAD: dict[str, tuple[Bad, str]] = {
     "negative minutes": (option("--minutes", "-1"), "minutes"),
     "endless minutes": (option("--minutes", "1e99"), "minutes"),
     "too few minutes": (
-        lambda place, folder: (*place.source, "-w", folder / "w", "--out", folder / "o", *FEW, "--minutes", "0.001"),
+        lambda audit, folder: (*audit.source, "-w", folder / "w", "--out", folder / "o", *FEW, "--minutes", "0.001"),
         "minutes",
     ),
     "a requirement without words": (option("--require", METHOD), "--require"),
@@ -261,7 +261,7 @@ BAD: dict[str, tuple[Bad, str]] = {
     "another place": (option("--where", "elsewhere"), "--where"),
     "two processes here": (option("--where", "here", "--workers", "2"), "--where here"),
     # Scores made elsewhere
-    "no scores": (lambda place, folder: (*place.base, "--attributions", folder / "no.jsonl"), "no."),
+    "no scores": (lambda audited, folder: (*audited.base, "--attributions", folder / "no.jsonl"), "no."),
     "empty scores": (file("s.jsonl", "", "--attributions"), "s.jsonl"),
     "scores of other texts": (file("s.jsonl", scores(20, text="another text"), "--attributions"), "s.jsonl"),
     "scores of few texts": (file("s.jsonl", scores(3), "--attributions"), "s.jsonl"),
@@ -284,44 +284,44 @@ BAD: dict[str, tuple[Bad, str]] = {
     "a card below a file": (file("c", "mine", "--card", below="x.md"), "--card"),
     "pages below a file": (file("o", "mine", "--out", below="x"), "o"),
     # Students
-    "no texts for students": (lambda place, folder: (*place.base, "--train-data", folder / "no.csv"), "no."),
+    "no texts for students": (lambda audited, folder: (*audited.base, "--train-data", folder / "no.csv"), "no."),
     "texts for students without a text": (file("t.csv", "a,b\n1,2\n3,4\n", "--train-data"), "--text-column"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_input_is_one_line_and_exit_code_2(name: str, place: Place, tmp_path: Path) -> None:
+def test_a_bad_input_is_one_line_and_exit_code_2(name: str, audited: Place, tmp_path: Path) -> None:
     make, word = BAD[name]
-    words = make(place, tmp_path)
-    before = place.state()
+    words = make(audited, tmp_path)
+    before = audited.state()
     code, out, err = command(*words)
     assert (code, err.count("\n")) == (2, 1), (code, out, err)
     assert err.startswith("heedful: ")
     assert word in err
     assert "Traceback" not in out
-    assert before.items() <= place.state().items()
+    assert before.items() <= audited.state().items()
 
 
 def test_there_are_forty_bad_inputs() -> None:
     assert len(BAD) >= 40
 
 
-def test_arrays_of_objects_are_not_unpickled(place: Place, tmp_path: Path) -> None:
+def test_arrays_of_objects_are_not_unpickled(audited: Place, tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", scores=np.array([{"a": 1}], dtype=object))
-    code, _, err = command(*place.base, "--attributions", tmp_path / "s.npz")
+    code, _, err = command(*audited.base, "--attributions", tmp_path / "s.npz")
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_the_finished_audit_is_still_finished_after_all_this(place: Place, tmp_path: Path) -> None:
+def test_the_finished_audit_is_still_finished_after_all_this(audited: Place, tmp_path: Path) -> None:
     """Nothing is made again, and a quiet command says nothing."""
 
     def made() -> dict[Path, tuple[int, int]]:
-        return {path: when for path, when in place.state().items() if path.name == "recipe.json"}
+        return {path: when for path, when in audited.state().items() if path.name == "recipe.json"}
 
     before = made()
     words = (*FEW, "--json", tmp_path / "a.json", "-q")
-    found = command(*place.source, "-w", place.folder / "work", "--out", tmp_path / "p", *words)
-    assert found == (0, "", "")
+    outcome = command(*audited.source, "-w", audited.folder / "work", "--out", tmp_path / "p", *words)
+    assert outcome == (0, "", "")
     assert made() == before
-    first, again = (Audit.from_json(path.read_bytes()) for path in (place.folder / "audit.json", tmp_path / "a.json"))
-    assert [each.achievable for each in first.methods] == [each.achievable for each in again.methods]
+    first, again = (Audit.from_json(path.read_bytes()) for path in (audited.folder / "audit.json", tmp_path / "a.json"))
+    assert [method.achievable for method in first.methods] == [method.achievable for method in again.methods]

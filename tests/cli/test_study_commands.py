@@ -25,11 +25,11 @@ def study(*words: str | Path | int) -> Result:
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     page = text_page(tmp_path / "p.html")
-    found = study(
+    result = study(
         "build", "--from", page, "--methods", "lime,random", "--methods", "gradient", "--items", 20, "--per-person", 10,
         "--people", 4, "--task", "both", "--url", "https://lab.example/", "--out", tmp_path / "study",
     )  # fmt: skip
-    assert found.exit_code == 0, found.output
+    assert result.exit_code == 0, result.output
     return tmp_path / "study"
 
 
@@ -43,17 +43,17 @@ def test_build_writes_a_study_with_links(built: Path) -> None:
 def test_a_dry_run_says_the_design_and_its_power_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "study"
     words = ("--methods", "lime,random", "--items", 20, "--per-person", 10, "--people", 4, "--out", out, "--dry-run")
-    found = study("build", "--from", text_page(tmp_path / "p.html"), *words)
-    assert found.exit_code == 0
-    assert " 4 " in found.output
+    result = study("build", "--from", text_page(tmp_path / "p.html"), *words)
+    assert result.exit_code == 0
+    assert " 4 " in result.output
     assert not out.exists()
 
 
 def test_erase_ends_one_link(built: Path) -> None:
     link = (built / "links.txt").read_text().splitlines()[1].split("\t")[1]
-    found = study("erase", link, "--study", built)
-    assert found.exit_code == 0
-    assert found.output.startswith("p1: ")
+    result = study("erase", link, "--study", built)
+    assert result.exit_code == 0
+    assert result.output.startswith("p1: ")
 
 
 def other_schema(path: Path) -> Path:
@@ -67,28 +67,30 @@ def other_schema(path: Path) -> Path:
 def test_damaged_keys_are_one_line_with_code_2(content: str, built: Path) -> None:
     (built / "keys.json").write_text(content)
     for words in (("serve", built), ("rate", built), ("erase", "x", "--study", built)):
-        found = study(*words)
-        assert (found.exit_code, found.output.count("\n")) == (2, 1), found.output
-        assert "keys.json" in found.output
+        result = study(*words)
+        assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+        assert "keys.json" in result.output
 
 
 def test_keys_of_another_study_are_refused(built: Path) -> None:
     keys = StudyKeys({"a" * 64: "p1"}, "b" * 64, "c" * 64)
     content = asdict(keys)
     (built / "keys.json").write_text(json.dumps(content))
-    found = study("serve", built)
-    assert (found.exit_code, found.output.count("\n")) == (2, 1), found.output
-    assert "keys.json" in found.output
+    result = study("serve", built)
+    assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+    assert "keys.json" in result.output
 
 
 def test_the_password_of_a_database_is_not_stored_and_build_says_so(tmp_path: Path) -> None:
     out = tmp_path / "study"
     words = ("--methods", "lime,random", "--items", 20, "--per-person", 10, "--people", 4, "--out", out)
-    found = study("build", "--from", text_page(tmp_path / "p.html"), *words, "--database", "postgresql://me:secret@h/x")
-    assert found.exit_code == 0
+    result = study(
+        "build", "--from", text_page(tmp_path / "p.html"), *words, "--database", "postgresql://me:secret@h/x"
+    )
+    assert result.exit_code == 0
     assert read_study(out).database == "postgresql://me@h/x"
-    assert "HEEDFUL_STUDY_DATABASE" in found.output
-    assert "secret" not in found.output
+    assert "HEEDFUL_STUDY_DATABASE" in result.output
+    assert "secret" not in result.output
     shown = CliRunner().invoke(
         cli.app, ["study", "serve", "--help"], env={"HEEDFUL_STUDY_DATABASE": "postgresql://me:secret@h/x"}
     )
@@ -113,10 +115,10 @@ def test_mistakes_are_one_line_with_code_2(built: Path, tmp_path: Path) -> None:
             ((*build, "lime,random", "--items", 20, "--database", "nix", "--out", tmp_path / "new"), "--database"),
             (("erase", "nobody", "--study", built), "no person"),
         ):
-            found = study(*words)
-            assert found.exit_code == 2, words
-            assert named in found.output
-            assert found.output.count("\n") == 1
+            result = study(*words)
+            assert result.exit_code == 2, words
+            assert named in result.output
+            assert result.output.count("\n") == 1
 
 
 def test_without_the_extra_one_line_says_what_to_install(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +128,6 @@ def test_without_the_extra_one_line_says_what_to_install(built: Path, monkeypatc
         return None if name == "starlette" else real(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    found = study("serve", built)
-    assert found.exit_code == 2
-    assert "pip install 'heedful[study]'" in found.output
+    result = study("serve", built)
+    assert result.exit_code == 2
+    assert "pip install 'heedful[study]'" in result.output

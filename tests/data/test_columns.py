@@ -109,7 +109,7 @@ def test_given_columns_come_first_and_none_is_a_choice(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "review,text,label,stars\na b,c d,1,0\ne f,g h,1,1\n")
     columns, splits = read(path, chosen=TableColumns(text="review", second_text="text", label="stars"))
     assert columns.roles == {"text": "review", "second text": "text", "label": "stars"}
-    assert [(each.parts, each.label) for each in splits.test] == [(("a b", "c d"), 0), (("e f", "g h"), 1)]
+    assert [(example.parts, example.label) for example in splits.test] == [(("a b", "c d"), 0), (("e f", "g h"), 1)]
     columns, splits = read(path, chosen=TableColumns(text="review", label="none"))
     assert (columns.label, splits.test[0].label) == (None, None)
     assert "--label-column" in refusal(path, chosen=TableColumns(text="review", label="nothing"))
@@ -172,7 +172,7 @@ def test_rows_without_text_and_repeated_texts_are_counted_and_left_out(tmp_path:
         {"text": "c", "label": None},
     ]
     _, splits = read(write(tmp_path, "a.jsonl", rows))
-    assert [(each.uid, each.parts, each.label) for each in splits.test] == [
+    assert [(example.uid, example.parts, example.label) for example in splits.test] == [
         ("1", ("a b",), 1),
         ("5", ("A b",), None),
         ("6", ("c",), None),
@@ -194,20 +194,20 @@ def test_a_sample_does_not_depend_on_the_order_of_rows_and_repeats_stay_counted(
         path = write(tmp_path, f"{name}.csv", "text,label\n" + "".join(order))
         table = EvaluationTable(str(path), detect_columns(path, outputs=SENTIMENT), limit=20)
         splits = table.read(tmp_path)
-        kept[name] = {(each.parts[0], each.label) for each in splits.test}
+        kept[name] = {(example.parts[0], example.label) for example in splits.test}
         assert len(splits.test) == splits.notes["texts kept by a random choice"] == 20
-        lines_kept = [int(each.uid) for each in splits.test]
+        lines_kept = [int(example.uid) for example in splits.test]
         assert lines_kept == sorted(lines_kept)
         assert splits.notes.get("rows with the text of another row, left out", 0) == (20 if name == "forward" else 0)
     assert kept["forward"] == kept["backward"]
     other = EvaluationTable(str(path), detect_columns(path, outputs=SENTIMENT), limit=20, seed=1).read(tmp_path)
-    assert {each.parts[0] for each in other.test} != {text for text, _ in kept["backward"]}
+    assert {example.parts[0] for example in other.test} != {text for text, _ in kept["backward"]}
 
 
 def test_an_id_that_is_used_again_gets_its_line(tmp_path: Path) -> None:
     columns = DetectedColumns("text", uid="id", outputs=SENTIMENT)
     path = write(tmp_path, "a.csv", "id,text\nx,a\nx,b\n1.0,c\n")
-    assert [each.uid for each in EvaluationTable(str(path), columns).read(tmp_path).test] == ["x", "x#3", "1.0"]
+    assert [example.uid for example in EvaluationTable(str(path), columns).read(tmp_path).test] == ["x", "x#3", "1.0"]
 
 
 # Rationales
@@ -403,7 +403,7 @@ def test_rationales_of_pairs_cover_both_parts(tmp_path: Path) -> None:
         (("e", "a"), ("f",)): [(T, F, F, F, T), (T, F)],
     }.items():
         rows = [{**pair, "evidence": list(cell)} for pair, cell in zip(pairs, cells, strict=True)]
-        assert [each.rationale for each in read(write(tmp_path, "a.jsonl", rows))[1].test] == expected
+        assert [example.rationale for example in read(write(tmp_path, "a.jsonl", rows))[1].test] == expected
 
 
 def test_phrases_that_are_not_in_the_text_are_counted(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_column_of_free_text_is_no_rationale(tmp_path: Path) -> None:
 
 
 def post(number: int, labels: Sequence[str], marks: Sequence[Sequence[int]]) -> dict[str, object]:
-    annotators = [{"label": label, "annotator_id": place, "target": ["None"]} for place, label in enumerate(labels)]
+    annotators = [{"label": label, "annotator_id": number, "target": ["None"]} for number, label in enumerate(labels)]
     tokens = ["you", "are", f"<user{number}>", "fools"]
     return {"post_id": f"{number}_gab", "annotators": annotators, "rationales": marks, "post_tokens": tokens}
 
@@ -445,7 +445,7 @@ def hub_form(row: Mapping[str, object]) -> dict[str, object]:
     """A row of the hub: annotators as lists, labels as numbers."""
     annotators = row["annotators"]
     assert isinstance(annotators, list)
-    numbers = [("hatespeech", "normal", "offensive").index(each["label"]) for each in annotators]
+    numbers = [("hatespeech", "normal", "offensive").index(annotator["label"]) for annotator in annotators]
     rest = {name: value for name, value in row.items() if name not in ("post_id", "annotators")}
     return {"id": row["post_id"], "annotators": {"label": numbers, "annotator_id": [1, 2, 3]}, **rest}
 
@@ -488,7 +488,7 @@ def test_eraser_annotations_bring_their_documents(tmp_path: Path) -> None:
     path = write(tmp_path, "val.jsonl", rows)
     columns, splits = read(path)
     assert (columns.layout, columns.second_text) == ("eraser", None)  # one question for all is not a part of the text
-    assert [(each.uid, each.label, each.rationale) for each in splits.test] == [
+    assert [(example.uid, example.label, example.rationale) for example in splits.test] == [
         ("one.txt", 1, (F, T, T, F, F)),
         ("two.txt", 0, None),
     ]
@@ -562,8 +562,8 @@ BAD_ROWS: Mapping[str, tuple[Rows, str]] = {
     ),
     "unknown label": ([{"text": "a b", "label": "cat"}, {"text": "c", "label": "NEGATIVE"}], "do not match"),
     "too many labels": ([{"text": f"a {n}", "label": n} for n in range(9)], "do not match the 2 outputs"),
-    "no text": ([{"text": "", "label": 1}, {"text": " ", "label": 0}], "no column of texts"),
-    "numbers only": ([{"n": 1, "label": 1}], "no column of texts is found"),
+    "no text": ([{"text": "", "label": 1}, {"text": " ", "label": 0}], "--text-column"),
+    "numbers only": ([{"n": 1, "label": 1}], "--text-column"),
     "many columns": ([{f"c{n}": 1 for n in range(1001)}], "more than 1000 different columns"),
 }
 

@@ -21,13 +21,11 @@ from tests.invented_corpora import SENTENCES
 Columns = dict[str, list[object]]
 
 
-def _dict(columns: Callable[[int], Columns], features: Features | None = None, *names: str) -> DatasetDict:
-    return DatasetDict(
-        {
-            name: Dataset.from_dict(columns(10 * n), features=features)
-            for n, name in enumerate(names or ("train", "test"))
-        }
-    )
+def _dict(columns: Callable[[int], Columns], *names: str, classes: list[str] | None = None) -> DatasetDict:
+    """Splits from the number of their first sentence; with class names the column `label` holds indices of classes."""
+    splits = {name: Dataset.from_dict(columns(10 * n)) for n, name in enumerate(names or ("train", "test"))}
+    made = DatasetDict(splits)
+    return made if classes is None else made.cast_column("label", ClassLabel(names=classes))
 
 
 def _sentences(start: int, count: int = 10) -> list[object]:
@@ -38,31 +36,22 @@ THREE = ("train", "validation", "test")
 
 
 def _classified(classes: list[str], *names: str) -> DatasetDict:
-    features = Features({"text": Value("string"), "label": ClassLabel(names=classes)})
-    return _dict(
-        lambda start: {"text": _sentences(start), "label": [n % len(classes) for n in range(10)]}, features, *names
-    )
+    labels: list[object] = [n % len(classes) for n in range(10)]
+    return _dict(lambda start: {"text": _sentences(start), "label": labels}, *names, classes=classes)
 
 
 def _entailments(*names: str) -> DatasetDict:
-    features = Features(
-        {
-            "premise": Value("string"),
-            "hypothesis": Value("string"),
-            "label": ClassLabel(names=["entailment", "neutral", "contradiction"]),
-        }
-    )
     labels: list[object] = [0, 1, 2, -1, 0, 1, 2, -1, 0, 1]
     return _dict(
         lambda start: {"premise": _sentences(start), "hypothesis": ["salt is there"] * 10, "label": labels},
-        features,
         *names,
+        classes=["entailment", "neutral", "contradiction"],
     )
 
 
 def _sst() -> DatasetDict:
     return _dict(
-        lambda start: {"text": [f"{s}, it's {start}!" for s in _sentences(start)], "label": [1, 0] * 5}, None, *THREE
+        lambda start: {"text": [f"{s}, it's {start}!" for s in _sentences(start)], "label": [1, 0] * 5}, *THREE
     )
 
 
@@ -76,41 +65,27 @@ def _groups() -> DatasetDict:
 
 
 def _questions() -> DatasetDict:
-    features = Features(
-        {
-            "question1": Value("string"),
-            "question2": Value("string"),
-            "label": ClassLabel(names=["not_duplicate", "duplicate"]),
-        }
-    )
     return _dict(
         lambda start: {
             "question1": ["long " * 200, *_sentences(start, 9)],
             "question2": ["is it so"] * 10,
             "label": [0, 1] * 5,
         },
-        features,
         "train",
         "validation",
+        classes=["not_duplicate", "duplicate"],
     )
 
 
 def _movies() -> DatasetDict:
-    features = Features(
-        {
-            "review": Value("string"),
-            "label": ClassLabel(names=["NEG", "POS"]),
-            "evidences": datasets.List(Value("string")),
-        }
-    )
     return _dict(
         lambda start: {
             "review": [f"{s}\nthe end" for s in _sentences(start)],
             "label": [0, 1] * 5,
             "evidences": [["film about", "never there", "the end"]] * 10,
         },
-        features,
         *THREE,
+        classes=["NEG", "POS"],
     )
 
 
@@ -121,54 +96,41 @@ def _translations(pair: str) -> DatasetDict:
             "translation": [{one: f"der Baum {n}", two: f"the beam {n + start}"} for n in range(5)],
             "z_mean": [n / 4 for n in range(5)],
         },
-        None,
         *THREE,
     )
 
 
 def _stories() -> DatasetDict:
+    text = Value("string")
     kinds = ClassLabel(names=["context", "question"])
-    fields = {
-        "id": Value("string"),
-        "type": kinds,
-        "text": Value("string"),
-        "supporting_ids": datasets.List(Value("string")),
-        "answer": Value("string"),
-    }
+    fields = {"id": text, "type": kinds, "text": text, "supporting_ids": datasets.List(text), "answer": text}
 
     def story(n: int) -> list[dict[str, object]]:
-        return [
-            {
-                "id": "1",
-                "type": 0,
-                "text": f"Ida ran to the {'barn' if n % 2 else 'attic'}.",
-                "supporting_ids": [],
-                "answer": "",
-            },
-            {"id": "2", "type": 0, "text": "Otto slept.", "supporting_ids": [], "answer": ""},
-            {
-                "id": "3",
-                "type": 1,
-                "text": "Where is Ida? ",
-                "supporting_ids": ["1"],
-                "answer": "barn" if n % 2 else "attic",
-            },
-            {"id": "4", "type": 0, "text": f"Otto ran to the barn {'again ' * n}.", "supporting_ids": [], "answer": ""},
-            {"id": "5", "type": 1, "text": "Where is Otto?", "supporting_ids": ["4"], "answer": "barn"},
-        ]
+        room = "barn" if n % 2 else "attic"
+        lines: tuple[tuple[object, ...], ...] = (
+            ("1", 0, f"Ida ran to the {room}.", [], ""),
+            ("2", 0, "Otto slept.", [], ""),
+            ("3", 1, "Where is Ida? ", ["1"], room),
+            ("4", 0, f"Otto ran to the barn {'again ' * n}.", [], ""),
+            ("5", 1, "Where is Otto?", ["4"], "barn"),
+        )
+        return [dict(zip(fields, line, strict=True)) for line in lines]
 
-    return _dict(lambda _: {"story": [story(n) for n in range(8)]}, Features({"story": datasets.List(fields)}))
+    features = Features({"story": datasets.List(fields)})
+    return _dict(lambda _: {"story": [story(n) for n in range(8)]}).cast(features)
 
 
 def _images(label: str, image: str, shape: tuple[int, ...], count: int) -> DatasetDict:
-    names = ClassLabel(names=[f"kind {n}" for n in range(count)])
+    names = [f"kind {n}" for n in range(count)]
     random = np.random.default_rng(0)
 
     def columns(_: int) -> Columns:
         pixels: list[object] = [random.integers(0, 256, shape, dtype=np.uint8) for _ in range(3 * count)]
         return {image: pixels, label: [n % count for n in range(3 * count)]}
 
-    return _dict(columns, Features({image: Image(), label: names}))
+    features = Features({image: Image(), label: ClassLabel(names=names)})
+    splits = {name: Dataset.from_dict(columns(0), features=features) for name in ("train", "test")}
+    return DatasetDict(splits)
 
 
 SOURCES: dict[str, Callable[[], dict[str, DatasetDict]]] = {
@@ -192,8 +154,8 @@ SOURCES: dict[str, Callable[[], dict[str, DatasetDict]]] = {
 
 
 def fetched(name: str, tmp_path: Path) -> Splits:
-    for folder, found in SOURCES[name]().items():
-        found.save_to_disk(str(tmp_path / "source" / folder))
+    for folder, dataset in SOURCES[name]().items():
+        dataset.save_to_disk(str(tmp_path / "source" / folder))
     fetch(name, tmp_path / "data", source=str(tmp_path / "source"))
     return CORPORA[name].read(tmp_path / "data")
 

@@ -50,7 +50,7 @@ def test_a_rationale_beyond_the_text_is_refused() -> None:
 def test_rows_come_back_as_written_and_bytes_depend_on_them_alone(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"text": "é\u2028", "label": 1}, {"text": "b", "label": None}]
     assert [write_rows(tmp_path / name, rows) for name in ("a.jsonl.gz", "b.jsonl.gz")] == [2, 2]
-    assert [each.values for each in read_rows(tmp_path / "a.jsonl.gz")] == rows
+    assert [row.values for row in read_rows(tmp_path / "a.jsonl.gz")] == rows
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
 
 

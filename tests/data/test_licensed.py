@@ -16,13 +16,7 @@ def _mimic(data: Path, codes: dict[int, list[str]]) -> Path:
     folder = data / "mimic"
     folder.mkdir()
     notes: list[tuple[int | None, str, str, str, str]] = [
-        (
-            number,
-            "2101-01-01",
-            "Discharge summary",
-            "Report",
-            f"Patient {number} of [**Hospital 7**] walked....",
-        )
+        (number, "2101-01-01", "Discharge summary", "Report", f"Patient {number} of [**Hospital 7**] walked....")
         for number in codes
     ]
     notes += [

@@ -25,13 +25,19 @@ def tokens(tokenizer: PreTrainedTokenizerFast, prompt: Prompt, *texts: str, **op
     return list(zip(names, batch.words[0].tolist(), strict=True))
 
 
+def chat_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    chatty = gpt2_tokenizer()
+    chatty.chat_template = template
+    return chatty
+
+
 def test_only_tokens_of_the_text_have_words() -> None:
-    found = tokens(gpt2_tokenizer(), read_prompt(PROMPT), TEXT)
-    assert [name for name, word in found if word < 0] == ["Review", ":", "Ċ", "Sentiment", ":"]
+    pairs = tokens(gpt2_tokenizer(), read_prompt(PROMPT), TEXT)
+    assert [name for name, word in pairs if word < 0] == ["Review", ":", "Ċ", "Sentiment", ":"]
     # The space before the text is the prompt's, but its token is the first word's.
-    assert [pair for pair in found if pair[1] >= 0][:4] == [("Ġthe", 0), ("Ġ", 1), ("Ġfilm", 1), ("Ġis", 2)]
-    assert sorted({word for _, word in found}) == [-1, 0, 1, 2, 3, 4]
-    assert found[-3:] == [("Ċ", -1), ("Sentiment", -1), (":", -1)]
+    assert [pair for pair in pairs if pair[1] >= 0][:4] == [("Ġthe", 0), ("Ġ", 1), ("Ġfilm", 1), ("Ġis", 2)]
+    assert sorted({word for _, word in pairs}) == [-1, 0, 1, 2, 3, 4]
+    assert pairs[-3:] == [("Ċ", -1), ("Sentiment", -1), (":", -1)]
 
 
 def test_the_ids_are_those_of_the_whole_text() -> None:
@@ -42,16 +48,16 @@ def test_the_ids_are_those_of_the_whole_text() -> None:
 
 
 def test_beginnings_are_kept_and_ends_are_cut_off_where_a_word_follows() -> None:
-    found = tokens(roberta(), read_prompt("film: {text}:"), "the film")
-    assert found[0] == ("<s>", -1)
-    assert found[-1] == (":", -1)
+    pairs = tokens(roberta(), read_prompt("film: {text}:"), "the film")
+    assert pairs[0] == ("<s>", -1)
+    assert pairs[-1] == (":", -1)
     masked = tokens(bert_tokenizer(), read_prompt("{text} . [MASK]"), "the film", masks=2)
     assert masked == [("[CLS]", -1), ("the", 0), ("film", 1), (".", -1), ("[MASK]", -1), ("[MASK]", -1), ("[SEP]", -1)]
 
 
 def test_a_mask_token_in_the_text_itself_is_a_word() -> None:
-    found = tokens(bert_tokenizer(), read_prompt("{text} . [MASK]"), "the [MASK]", masks=1)
-    assert [pair for pair in found if pair[0] == "[MASK]"] == [("[MASK]", 1), ("[MASK]", -1)]
+    pairs = tokens(bert_tokenizer(), read_prompt("{text} . [MASK]"), "the [MASK]", masks=1)
+    assert [pair for pair in pairs if pair[0] == "[MASK]"] == [("[MASK]", 1), ("[MASK]", -1)]
 
 
 def test_pairs_have_two_parts() -> None:
@@ -80,20 +86,18 @@ def test_the_token_in_place_of_a_missing_pad_token_is_named() -> None:
 
 @pytest.mark.slow
 def test_a_chat_is_the_turn_of_a_user() -> None:
-    chatty = gpt2_tokenizer()
-    chatty.chat_template = CHAT_TEMPLATE
+    chatty, prompt = chat_tokenizer(CHAT_TEMPLATE), read_prompt("Review: {text}", chat=True)
     plain = chatty("<|user|>Review: fine\n<|assistant|>")["input_ids"]
-    for prompt in (
-        read_prompt("Review: {text}", chat=True),
-        read_prompt([{"role": "user", "content": "Review: {text}"}]),
-    ):
-        assert PromptTokenizer(chatty, prompt)([Example("0", ("fine",))]).inputs[0].tolist() == plain
+    assert prompt == read_prompt([{"role": "user", "content": "Review: {text}"}])
+    assert PromptTokenizer(chatty, prompt)([Example("0", ("fine",))]).inputs[0].tolist() == plain
 
 
 def test_label_words_are_spelled_as_they_stand_behind_the_prompt() -> None:
     tokenizer = PromptTokenizer(gpt2_tokenizer(), read_prompt(PROMPT))
-    own = gpt2_tokenizer()
-    assert tokenizer.label_tokens(LABELS) == tuple((own.convert_tokens_to_ids(f"Ġ{word}"),) for word in ("bad", "good"))
+    plain = gpt2_tokenizer()
+    assert tokenizer.label_tokens(LABELS) == tuple(
+        (plain.convert_tokens_to_ids(f"Ġ{word}"),) for word in ("bad", "good")
+    )
     assert [len(word) for word in tokenizer.label_tokens({"a": " very good", "b": " dull"})] == [2, 1]
 
 
@@ -131,12 +135,6 @@ def test_prompts_and_words_that_cannot_be_read_are_refused(make: Callable[[], ob
     with pytest.raises(UserError) as refused:
         make()
     assert "\n" not in str(refused.value)
-
-
-def chat_tokenizer(template: str) -> PreTrainedTokenizerFast:
-    chatty = gpt2_tokenizer()
-    chatty.chat_template = template
-    return chatty
 
 
 @pytest.mark.slow
@@ -180,24 +178,14 @@ def test_a_chat_is_rendered_once() -> None:
         "{% set n = namespace(s='ab') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}{{ messages[0].content }}",
         "{{ " + "(" * 5000 + ")" * 5000 + " }}",
+        "{{ raise_exception('no') }}",
+        "nothing",
+        "{{ messages[0]['content'] }}{{ messages[0]['content'] }}",
     ],
 )
-def test_a_chat_template_without_end_is_refused(template: str) -> None:
+def test_a_chat_template_without_end_that_fails_or_that_loses_the_text_is_refused(template: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError) as refused:
         PromptTokenizer(chat_tokenizer(template), read_prompt("{text}", chat=True))
     assert "\n" not in str(refused.value)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
-
-
-@pytest.mark.slow
-def test_a_chat_template_that_fails_or_loses_the_text_is_refused() -> None:
-    for template in (
-        "{{ raise_exception('no') }}",
-        "nothing",
-        "{{ messages[0]['content'] }}{{ messages[0]['content'] }}",
-    ):
-        chatty = gpt2_tokenizer()
-        chatty.chat_template = template
-        with pytest.raises(UserError):
-            PromptTokenizer(chatty, read_prompt("{text}", chat=True))

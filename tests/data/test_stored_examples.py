@@ -49,19 +49,19 @@ def test_examples_on_disk_are_those_that_were_written(examples: list[Example], d
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_examples, "CHUNK_ROWS", 4)
         patch.setattr(stored_examples, "CACHED_CHUNKS", 1)
-        found = stored(examples)
-        assert [*found] == examples
-        assert len(found) == len(examples)
+        on_disk = stored(examples)
+        assert [*on_disk] == examples
+        assert len(on_disk) == len(examples)
         # repr tells 1 from 1.0 and True from 1.
-        assert repr([*found]) == repr(examples)
+        assert repr([*on_disk]) == repr(examples)
         cut = data.draw(st.slices(len(examples)))
-        assert [*found[cut]] == examples[cut]
+        assert [*on_disk[cut]] == examples[cut]
         kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(examples), max_size=len(examples))), bool)
-        assert [*keep_examples(found, kept)] == [*keep_examples(tuple(examples), kept)]
-        changed = change_examples(found[cut], lambda example: replace(example, label=7))
+        assert [*keep_examples(on_disk, kept)] == [*keep_examples(tuple(examples), kept)]
+        changed = change_examples(on_disk[cut], lambda example: replace(example, label=7))
         assert [*changed] == [replace(example, label=7) for example in examples[cut]]
-        assert [*drop_empty(found).examples] == [*drop_empty(examples).examples]
-        assert count_answers(found) == count_answers(examples)
+        assert [*drop_empty(on_disk).examples] == [*drop_empty(examples).examples]
+        assert count_answers(on_disk) == count_answers(examples)
 
 
 def test_a_tokenization_keeps_the_same_examples_on_disk() -> None:
@@ -114,8 +114,8 @@ def test_ids_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_p
     path = tmp_path / "table.csv"
     path.write_text("text,id\none text,a\nother text,b\nthird text,a\n", encoding="utf-8")
     assert len(read_rows(path)) == 3
-    found = table.EvaluationTable(str(path), DetectedColumns("text", uid="id"), None).load(tmp_path)
-    assert [example.uid for example in found.test] == ["a", "b", "a#4"]
+    splits = table.EvaluationTable(str(path), DetectedColumns("text", uid="id"), None).load(tmp_path)
+    assert [example.uid for example in splits.test] == ["a", "b", "a#4"]
 
 
 class FullDisk:

@@ -33,7 +33,7 @@ def marked_words(example: Example) -> list[str]:
 
 def marked_places(example: Example) -> list[int]:
     assert example.rationale is not None
-    return [place for place, mark in enumerate(example.rationale) if mark]
+    return [index for index, mark in enumerate(example.rationale) if mark]
 
 
 @pytest.mark.parametrize("corpus", [SMALL, replace(SMALL, informative_share=0.5)], ids=lambda c: c.name)
@@ -78,18 +78,19 @@ def test_a_control_that_is_turned_shows_in_the_name() -> None:
     assert Mock(informative_share=0.4, train=10).name == "mock-0.4"
 
 
-@pytest.mark.parametrize(("name", "count"), [("mock-1", 1), ("mock-2", 2), ("mock-5", 5), ("mock-10", 10)])
-def test_mock_k_has_exactly_k_informative_words_and_only_fillers_besides(name: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "count", "share"),
+    [
+        *((f"mock-{count}", count, 0.0) for count in (1, 2, 5, 10)),
+        *((f"mock-{quarters}q", 0, quarters / 4) for quarters in (1, 2, 3, 4)),
+    ],
+)
+def test_mock_corpora_have_so_many_informative_words_and_only_fillers_besides(
+    name: str, count: int, share: float
+) -> None:
     for example in replace(MOCK_CORPORA[name], train=50, dev=2, test=2).read(NOWHERE).train:
         words = text_of(example).split()
-        assert words.count("something") == len(words) - count
-        assert len(marked_words(example)) == count
-
-
-@pytest.mark.parametrize(("name", "share"), [("mock-1q", 0.25), ("mock-2q", 0.5), ("mock-3q", 0.75), ("mock-4q", 1.0)])
-def test_mock_quarters_have_their_share_of_informative_words(name: str, share: float) -> None:
-    for example in replace(MOCK_CORPORA[name], train=50, dev=2, test=2).read(NOWHERE).train:
-        assert len(marked_words(example)) == round(share * len(text_of(example).split()))
+        assert len(marked_words(example)) == len(words) - words.count("something") == count + round(share * len(words))
 
 
 def test_marked_words_have_the_sign_of_their_label_and_the_strength_asked_for() -> None:
@@ -125,9 +126,9 @@ def test_informative_words_are_at_the_given_position(position: Position, count: 
 
 def test_uniform_positions_reach_every_third_of_the_text() -> None:
     thirds = Counter(
-        3 * place // len(example.rationale or ())
+        3 * index // len(example.rationale or ())
         for example in replace(SMALL, train=900).read(NOWHERE).train
-        for place in marked_places(example)
+        for index in marked_places(example)
     )
     assert all(abs(count - 300) < 75 for count in thirds.values())  # 5 standard deviations of a binomial
 
@@ -240,8 +241,8 @@ def test_neither_word_of_an_exclusive_or_is_informative_alone() -> None:
 
 def test_the_same_words_stand_in_texts_of_both_orders() -> None:
     for example in small("order").read(NOWHERE).train:
-        found = text_of(example).split()
-        assert (found.index("before") < found.index("after")) == bool(example.label)
+        words = text_of(example).split()
+        assert (words.index("before") < words.index("after")) == bool(example.label)
 
 
 def test_hints_are_right_more_often_than_not_and_the_deciding_word_always() -> None:

@@ -113,21 +113,9 @@ COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
     ),
     "empty file": ("", TableColumns(), r"mine\.csv: the file is empty or has no rows"),
     "header only": ("text,label\n", TableColumns(), r"mine\.csv: the file is empty or has no rows"),
-    "empty text": (
-        GOOD + " ,no\n",
-        TableColumns(),
-        r"line 12: the text in column 'text' is empty",
-    ),
-    "no label": (
-        GOOD + "more words,\n",
-        TableColumns(),
-        r"line 12: no label in column 'label'",
-    ),
-    "one class": (
-        lines("yes", "yes", "yes"),
-        TableColumns(),
-        "'label' are 'yes'",
-    ),
+    "empty text": (GOOD + " ,no\n", TableColumns(), r"line 12: the text in column 'text' is empty"),
+    "no label": (GOOD + "more words,\n", TableColumns(), r"line 12: no label in column 'label'"),
+    "one class": (lines("yes", "yes", "yes"), TableColumns(), "'label' are 'yes'"),
     "duplicate id": (
         "text,label,key\na b,x,7\nc d,y,8\ne f,x,7\n",
         TableColumns(uid="key"),
@@ -148,16 +136,8 @@ COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
         r"line 3: the label 'good' is not a number",
     ),
     "infinite": (lines("0.5", "inf"), TableColumns(task="regression"), r"line 3: the label 'inf' is not a number"),
-    "constant": (
-        lines("0.5", "0.5"),
-        TableColumns(task="regression"),
-        "'label' are '0.5'",
-    ),
-    "unknown class": (
-        GOOD,
-        TableColumns(classes=("no", "maybe")),
-        "'yes', 'no'.*no, maybe",
-    ),
+    "constant": (lines("0.5", "0.5"), TableColumns(task="regression"), "'label' are '0.5'"),
+    "unknown class": (GOOD, TableColumns(classes=("no", "maybe")), "'yes', 'no'.*no, maybe"),
 }
 
 
@@ -349,7 +329,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "a list of classes": (lambda: TableColumns(classes=["a", "b"]), "classes"),  # type: ignore[arg-type]
     "a number of classes": (lambda: TableColumns(classes=2), "classes"),  # type: ignore[arg-type]
     "a text of classes": (lambda: TableColumns(classes="ab"), "classes"),  # type: ignore[arg-type]
-    "classes of numbers": (lambda: TableColumns(classes=(0, 1)), "class 0"),  # type: ignore[arg-type]
+    "classes of numbers": (lambda: TableColumns(classes=(0, 1)), "classes[0]"),  # type: ignore[arg-type]
     "a class twice": (lambda: TableColumns(classes=("a", "a")), "'a'"),
     "a seed of text": (lambda: TableColumns(seed="1"), "seed"),  # type: ignore[arg-type]
     "a seed of True": (lambda: TableColumns(seed=True), "seed"),
@@ -382,7 +362,7 @@ def test_wrong_arguments_are_one_line_that_names_them(name: str) -> None:
 def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("text,label\n" + "".join(f"some words {number},{number % 2}\n" for number in range(60)))
-    corpus = Table(path)  # type: ignore[arg-type]
+    corpus = Table(path)
     assert corpus.name == "t"
     assert corpus.read(tmp_path).test == Table(str(path)).read(tmp_path).test
 

@@ -42,16 +42,16 @@ from heedful.data.words import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.testing.checks import check_corpus
 from heedful.types import SPLITS, Corpus, Example, UserError
-from tests.invented_corpora import MAKERS, PUBLISHED, SENTENCES, leaves, prepared, written
+from tests.invented_corpora import MAKERS, PUBLISHED, SENTENCES, clozes, leaves, prepared, written
 
 NOWHERE = Path("nowhere")
 DATA = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
 def test_every_published_corpus_has_an_invented_edition() -> None:
-    classes = [each for each in vars(text_corpora).values() if isclass(each) and issubclass(each, PublishedCorpus)]
+    classes = [kind for kind in vars(text_corpora).values() if isclass(kind) and issubclass(kind, PublishedCorpus)]
     tested = {type(CORPORA[name]) for name in MAKERS}
-    missing = [each.__name__ for each in classes if not isabstract(each) and each not in tested]
+    missing = [kind.__name__ for kind in classes if not isabstract(kind) and kind not in tested]
     assert not missing, f"add {missing} to CORPORA in heedful/catalogue.py and to MAKERS in tests/invented_corpora.py"
 
 
@@ -138,8 +138,46 @@ def test_a_corpus_without_dev_gets_one_from_train_and_says_so(tmp_path: Path) ->
     assert Counter(example.label for example in splits.dev) == {0: 2, 1: 2}
 
 
-def _sst_with(tmp_path: Path, content: bytes) -> None:
-    (written("sst", tmp_path) / "dev.jsonl.gz").write_bytes(content)
+def test_babi_answers_are_all_training_words_of_the_tasks_that_are_there(tmp_path: Path) -> None:
+    written("babi-1", tmp_path)
+    alone, before = Babi(1).read(tmp_path), Babi(1).digest(tmp_path)
+    words = {"Ida", "ran", "to", "the", "attic", "barn", ".", "Otto", "slept", "very", "long", "Where", "is"}
+    assert alone.class_names == tuple(sorted(words))
+    example = alone.train[0]
+    assert alone.class_names[int(example.label or 0)] == "attic"
+    assert example.candidates is None
+    assert example.rationale == (True,) * 5 + (False,) * 4 + (False,) * 3
+    folder = tmp_path / "babi_qa2"
+    folder.mkdir()
+    write_rows(
+        folder / "train.jsonl.gz",
+        [{"id": "0", "document": "Xaver sang", "question": "Who", "answer": "Xaver"}],
+    )
+    assert set(Babi(1).read(tmp_path).class_names) - set(alone.class_names) == {"Xaver", "sang", "Who"}
+    assert Babi(1).digest(tmp_path) != before
+    assert Babi(1).read(tmp_path).notes["answers are words of"] == "babi_qa1, babi_qa2"
+
+
+def test_only_three_babi_tasks_exist() -> None:
+    with pytest.raises(UserError, match="task 4"):
+        Babi(4)
+    with pytest.raises(UserError, match="task 3 only"):
+        Babi(2, version="v1-1")
+
+
+def test_cnn_admits_the_entities_of_the_story_that_training_knows(tmp_path: Path) -> None:
+    folder = written("cnn", tmp_path)
+    rows = clozes("test")
+    rows[0]["document"] = "@entity0 met @entity99"
+    rows.append({"id": "lost", "document": "@entity98 sang", "question": "@placeholder sang", "answer": "@entity98"})
+    write_rows(folder / "test.jsonl.gz", rows)
+    splits = CNN().read(tmp_path)
+    assert splits.class_names == ("@entity0", "@entity1", "@entity2", "@entity3", "@entity4")
+    assert splits.train[2].candidates == (2, 3)
+    assert splits.test[0].candidates == (0,)
+    assert len(splits.test) == 4
+    assert splits.notes["questions left out, answer unseen in train"] == 1
+    assert splits.notes["stories with candidates unseen in train"] == 2
 
 
 def gzipped(content: bytes) -> bytes:
@@ -150,7 +188,7 @@ def gzipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"this is no gzip", r"dev\.jsonl\.gz: unreadable"),
+        (b"not gzip", r"dev\.jsonl\.gz: unreadable"),
         (gzipped(b"x" * 99)[:-9], r"dev\.jsonl\.gz: unreadable"),
         (gzipped(b'{"id": "a", "text": "b c", "label": 1}\n{"id": '), r"line 2: not JSON"),
         (gzipped(b'["a"]'), r"line 1: not a JSON object"),
@@ -170,7 +208,7 @@ def gzipped(content: bytes) -> bytes:
     ],
 )
 def test_damage_is_reported_with_file_and_line(content: bytes, complaint: str, tmp_path: Path) -> None:
-    _sst_with(tmp_path, content)
+    (written("sst", tmp_path) / "dev.jsonl.gz").write_bytes(content)
     with pytest.raises(UserError, match=complaint):
         SST().read(tmp_path)
 

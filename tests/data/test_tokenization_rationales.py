@@ -43,13 +43,13 @@ def test_scores_of_a_pair_come_back_word_by_word_source_first(
 ) -> None:
     written("mlqe", tmp_path)
     examples = MLQE(("ro-en",)).read(tmp_path).dev
-    found = marked_units(SubwordTokenizer(tokenizer), examples)
+    marks = marked_units(SubwordTokenizer(tokenizer), examples)
     for row, example in enumerate(examples):
         words = [word for part in example.parts for word in str(part).split()]
         assert words[:5] == ["der", "alte", "Baum", str(row), "the"]
-        chosen = [word for word, score in zip(words, found.scores[row].tolist(), strict=True) if score > 0]
+        chosen = [word for word, score in zip(words, marks.scores[row].tolist(), strict=True) if score > 0]
         assert chosen == ["Baum", "beam", str(row)]
-        assert bool(found.mask[row].all())
+        assert bool(marks.mask[row].all())
 
 
 def test_the_letters_of_a_word_are_its_units_in_source_and_translation() -> None:
@@ -57,13 +57,13 @@ def test_the_letters_of_a_word_are_its_units_in_source_and_translation() -> None
     example = Example("1", ("Über die Bäume", "over the trees, née 樹"), 0.5, (True, False, False) + (False,) * 5)
     batch = batcher([example])
     words = [word for part in example.parts for word in str(part).split()]
-    found: dict[int, list[int]] = {}
+    tokens_by_word: dict[int, list[int]] = {}
     for number, word in zip(batch.inputs[0].tolist(), batch.words[0].tolist(), strict=True):
-        found.setdefault(word, []).append(number)
+        tokens_by_word.setdefault(word, []).append(number)
     tokenizer = roberta()
-    assert [str(tokenizer.decode(found[place])).strip() for place in range(len(words))] == words
-    places = torch.tensor([place < 3 for place in batch.words[0].tolist() if place >= 0])
-    assert torch.equal(batch.segments[0][batch.content_mask[0]] == 0, places)
+    assert [str(tokenizer.decode(tokens_by_word[word])).strip() for word in range(len(words))] == words
+    in_source = torch.tensor([word < 3 for word in batch.words[0].tolist() if word >= 0])
+    assert torch.equal(batch.segments[0][batch.content_mask[0]] == 0, in_source)
 
 
 def test_a_regressor_learns_and_explains_translations_as_pairs(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_every_word_of_a_real_translation_has_a_unit_and_marks_find_it() -> None
     examples = splits.dev[:: len(splits.dev) // 60]
     assert len({example.uid[:5] for example in examples}) == len(MLQE().language_pairs)
     for tokenizer in (roberta(), xlmr()):
-        found = marked_units(SubwordTokenizer(tokenizer), examples)
+        marks = marked_units(SubwordTokenizer(tokenizer), examples)
         for row, example in enumerate(examples):
             count = sum(len(str(part).split()) for part in example.parts)
-            assert int(found.mask[row].sum()) == count
-            assert (found.scores[row, :count] > 0).tolist() == list(example.rationale or ())
+            assert int(marks.mask[row].sum()) == count
+            assert (marks.scores[row, :count] > 0).tolist() == list(example.rationale or ())
 
 
 def test_real_reviews_truncated_at_256_tokens_lose_the_marks_that_a_slow_count_finds() -> None:

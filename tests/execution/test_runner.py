@@ -289,7 +289,7 @@ def test_the_queue_takes_the_first_recipe_of_the_plan_that_is_ready_and_fits(see
     plan: list[Recipe] = []
     for value in range(30):
         needs = random.choice(value, min(value, int(random.integers(3))), replace=False)
-        plan.append((Number, Large)[int(random.integers(2))](value, tuple(plan[each] for each in needs)))
+        plan.append((Number, Large)[int(random.integers(2))](value, tuple(plan[index] for index in needs)))
     finished = set(topological_order(plan[:5]))
     left = [each for each in plan if each not in finished]
     queue, pool = _Queue(left, finished), Places({Resources(): 3, Resources(cpus=2.0): 1})
@@ -400,7 +400,7 @@ def test_a_pool_that_ends_while_its_workers_start_is_silent(tmp_path: Path, capf
             for process in multiprocessing.active_children():
                 assert process.pid is not None
                 os.kill(process.pid, signal.SIGINT)
-            time.sleep(tenths / 10)
+            time.sleep(min(tenths, 3) / 10)
     assert multiprocessing.active_children() == []
     assert capfd.readouterr().err == ""
 
@@ -525,7 +525,7 @@ def test_a_deadline_stops_workers_at_once(tmp_path: Path) -> None:
     options = {"where": "pool", "workers": 2, "deadline": start + 0.5}
     assert errors([Late(60.0), Late(61.0)], Workspace(tmp_path), **options) == [OUT_OF_TIME, OUT_OF_TIME]
     assert time.monotonic() - start < 20
-    assert not [each for each in multiprocessing.active_children() if "Worker" in type(each).__name__]
+    assert not [process for process in multiprocessing.active_children() if "Worker" in type(process).__name__]
 
 
 def test_a_workspace_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from transformers import AutoConfig, BertForSequenceClassification, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from heedful.capabilities import unfused_attention
 from heedful.models.attention_hooks import (
     AttentionInputs,
     AttentionRecorder,
@@ -28,7 +29,7 @@ from heedful.models.attention_hooks import (
 from heedful.models.label_words import LabelWords
 from heedful.models.tiny_networks import build_tiny_network, tiny_network_class
 from heedful.models.transformer import TransformerModel
-from heedful.types import UserError, unfused_attention
+from heedful.types import UserError
 from tests.networks import network, texts, tiny
 
 

@@ -248,14 +248,8 @@ def test_the_perceptron_of_one_paper_is_the_average_of_the_other() -> None:
 
 @pytest.mark.parametrize("kernels", [(), (2,), (1, 4), (0,), (-1,)])
 def test_kernels_without_a_middle_are_refused(kernels: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match=r"odd kernel widths|at least 1"):
+    with pytest.raises(UserError, match="kernels="):
         Convolution(2, kernels)
-
-
-@pytest.mark.parametrize("plan", [BiLSTM, GRU, Average, Convolution])
-def test_a_width_of_zero_is_refused(plan: type[BiLSTM]) -> None:
-    with pytest.raises(UserError, match="at least 1"):
-        plan(0)
 
 
 def test_building_and_filling_leave_the_global_random_state_alone() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
+from heedful.capabilities import SupportsLeaveOneOut
 from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models import fast_leave_one_out
 from heedful.models.attentive import Additive, Attentive, AttentiveModel, Dot, Softmax, UniformWeights
@@ -18,7 +19,7 @@ from heedful.models.fast_leave_one_out import neighbor_offsets
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.testing.checks import add_padding
-from heedful.types import Batch, Model, SupportsLeaveOneOut
+from heedful.types import Batch, Model
 from tests.models.test_attentive import ENCODERS, NORMALISERS, PLANS, SHAPES, batch_of, built, vectors
 from tests.networks import images, texts, tiny
 from tests.small_models import small_models, some_batch

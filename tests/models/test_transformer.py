@@ -19,6 +19,7 @@ from torch.func import functional_call
 from transformers import PreTrainedModel, ViTConfig
 from transformers.utils import logging as transformers_logging
 
+from heedful.capabilities import mean_over_queries, read_heads, requires_unfused_attention, unfused_attention
 from heedful.models.attention_hooks import AttentionInputs, AttentionRecorder, HeadScoreRecorder
 from heedful.models.input_forms import PairInput
 from heedful.models.network_anatomy import fold_images
@@ -26,17 +27,7 @@ from heedful.models.small_transformers import SmallTransformer, build_network
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.testing.checks import add_padding, check_model
-from heedful.types import (
-    Batch,
-    Model,
-    Task,
-    Trace,
-    UserError,
-    mean_over_queries,
-    read_heads,
-    requires_unfused_attention,
-    unfused_attention,
-)
+from heedful.types import Batch, Model, Task, Trace, UserError
 from tests.networks import (
     FAMILIES,
     TEXT_FAMILIES,

@@ -1,4 +1,4 @@
-"""AtteFa: the recipes of the paper, its sweeps, warnings about own data, its tables and figures."""
+"""AtteFa: the recipes of the paper, warnings about own data, its tables and figures."""
 
 from __future__ import annotations
 

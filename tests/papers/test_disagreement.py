@@ -107,7 +107,7 @@ def test_a_checkpoint_that_cannot_be_loaded_is_refused_before_any_work(tmp_path:
 @pytest.mark.slow
 def test_the_ground_truth_evaluation_of_the_additive_model(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    for recipe in DisagreementOptions(("known-additive",), limit=30).recipes():
+    for recipe in DisagreementOptions(("known-additive",), limit=25).recipes():
         workspace.get(recipe)
     found = PAPERS["disagreement"].tables(stored_results(workspace))
     tables = {each.caption: {row[0]: row for row in each.rows} for each in found}
@@ -116,7 +116,7 @@ def test_the_ground_truth_evaluation_of_the_additive_model(tmp_path: Path) -> No
     assert float(str(methods["random"][2])) < 0.5
     assert float(str(methods["lime"][4])) >= 0.95
     first = tables["Does each measure rank the ground truth above wrong explanations?"]
-    assert first["deletion auc"][1:6] == ("1 of 1", "30 of 30", "1 of 1", "30 of 30", "none")
+    assert first["deletion auc"][1:6] == ("1 of 1", "25 of 25", "1 of 1", "25 of 25", "none")
     assert "Faithfulness measures by ground truth" in tables
 
 

@@ -92,7 +92,7 @@ def test_all_claims_hold_on_the_published_numbers() -> None:
     found = table(PAPER, "What the paper claims", *given)
     assert [row[2] for row in found.rows] == ["true"] * 5
     numbers = [str(row[1]) for row in found.rows]
-    assert numbers[0] == "at most 0.316 of 70 (snli, attention and deep-lift)"
+    assert numbers[0] == "at most 0.316 over 70 pairs (snli, attention and deep-lift)"
     assert numbers[1].startswith("sst, model: 0.515 and 0.153; imdb, model: 0.549 and 0.187; snli, model: 0.290")
     assert numbers[2] == "sst 0.515, imdb 0.549; pairs: snli 0.290, mnli 0.369, qqp 0.231"
     assert "sst, model: these at least 0.451, others at most 0.286 (lime and integrated-gradients)" in numbers[3]
@@ -124,7 +124,7 @@ def test_claims_without_numbers_are_not_tested_and_quick_versions_test_none() ->
 def test_one_pair_can_contradict_the_first_claim_but_not_support_it() -> None:
     one, high = (ours("agreement", named("mean", {"attention~lime": tau})) for tau in (0.1, 0.5))
     rows = table(PAPER, "What the paper claims", one, uniform_baseline(0.8, 0.8)).rows
-    assert rows[0][1:] == ("at most 0.100 of 1, of 5 needed (sst, attention and lime)", "not tested")
+    assert rows[0][1:] == ("at most 0.100 over 1 of the 5 pairs needed (sst, attention and lime)", "not tested")
     assert verdicts(high)[0] == "false"
 
 

@@ -339,6 +339,7 @@ def test_a_small_run_finishes_and_prints_its_results(
         checkpoints=(encoder,),
         n_seeds=1,
         student_sizes=(24,),
+        limit=10,
         quick=True,
         data_dir=workspace.data_dir,
     )

@@ -244,19 +244,22 @@ TRIAL = AdversarialTradeoff(
 )
 
 
-def stored(workspace: Workspace) -> tuple[Result, list[IndexEntry]]:
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Result, list[IndexEntry]]:
     """The result of the trial, made with the attention of its base model, and all index entries."""
+    workspace = Workspace(tmp_path_factory.mktemp("tradeoff"))
     workspace.get(TRIAL)
     workspace.get(AttributionTable(TRIAL.subject, RawAttention()))
     entries = workspace.entries()
     (trial,) = [each for each in entries if each.facts.get("trial") == "adversarial-tradeoff"]
     frame = combine_seeds([trial.load().summary])
-    return replace(ours("adversarial-tradeoff", {}), summary=frame, entries=(trial,), settings=trial.settings), entries
+    curve = replace(ours("adversarial-tradeoff", {}), summary=frame, entries=(trial,), settings=trial.settings)
+    return workspace, curve, entries
 
 
 @pytest.mark.slow
-def test_figure_2_shows_three_attentions_to_the_same_tokens(workspace: Workspace) -> None:
-    trial, entries = stored(workspace)
+def test_figure_2_shows_three_attentions_to_the_same_tokens(stored: tuple[Workspace, Result, list[IndexEntry]]) -> None:
+    workspace, trial, entries = stored
     found = PAPERS[PAPER].section(trial, entries).heatmaps
     texts = workspace.get(AttributionTable(TRIAL.subject, RawAttention())).table
     assert found[-1].title == "Figure 2: a typical text"
@@ -283,8 +286,10 @@ def _is_shown(row: pd.Series, weights: tuple[float, ...]) -> bool:
 
 
 @pytest.mark.slow
-def test_figure_2_needs_attention_and_predictions_of_this_very_adversary(workspace: Workspace) -> None:
-    trial, entries = stored(workspace)
+def test_figure_2_needs_attention_and_predictions_of_this_very_adversary(
+    stored: tuple[Workspace, Result, list[IndexEntry]],
+) -> None:
+    _, trial, entries = stored
     section = PAPERS[PAPER].section
     assert section(trial, entries).heatmaps
     for kind in ("attributions", "predictions"):

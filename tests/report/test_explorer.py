@@ -24,18 +24,26 @@ from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.method import MethodTags, method_name, tags_of
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.formatting import page_text
-from heedful.report import text_table
+from heedful.report import text_sources
 from heedful.report.charts import png_pixels
 from heedful.report.explorer import (
     ALL_HEADS,
     _selections,
     data_json,
     delete_stale_pages,
-    explorer_html,
+    explorer_parts,
     outcome_table,
     table_beside,
     write_explorer,
     write_text_page,
+)
+from heedful.report.text_sources import (
+    _attribution_rows,
+    _StoredAttributions,
+    collect_texts,
+    find_model_texts,
+    natural_sort_key,
+    tabulate_texts,
 )
 from heedful.report.text_table import (
     LEAST_FAITHFUL,
@@ -45,15 +53,9 @@ from heedful.report.text_table import (
     TextMetric,
     TextRow,
     TextTable,
-    _attribution_rows,
-    _StoredAttributions,
-    collect_texts,
     decode_head_maps,
     encode_head_maps,
-    find_model_texts,
-    natural_sort_key,
     read_text_table,
-    tabulate_texts,
     write_text_table,
 )
 from heedful.store.artefact_files import CorruptArtefactError, IndexEntry
@@ -89,9 +91,18 @@ def write_all(workspace: Workspace, folder: Path) -> list[Path]:
     return written
 
 
+@pytest.fixture(scope="module")
+def film_texts(tmp_path_factory: pytest.TempPathFactory) -> TextTable:
+    return texts_in(films(tmp_path_factory.mktemp("films")))
+
+
 def one_text(tokens: tuple[str, ...]) -> TextTable:
     text = TextRow("t", tokens, (), 0, 0, 0.5, None, (), (ScoreCell(np.full(len(tokens), 0.1)),))
     return TextTable({}, (), (ROW,), (), texts=(text,))
+
+
+def explorer_html(table: TextTable) -> str:
+    return "".join(explorer_parts(table))
 
 
 def data_of(document: str) -> dict[str, Any]:
@@ -101,8 +112,8 @@ def data_of(document: str) -> dict[str, Any]:
     return content
 
 
-def test_every_stored_row_is_in_the_page_with_four_digits(tmp_path: Path) -> None:
-    content = json.loads(data_json(texts_in(films(tmp_path))))
+def test_every_stored_row_is_in_the_page_with_four_digits(film_texts: TextTable) -> None:
+    content = json.loads(data_json(film_texts))
     adversarial = [f"adversarial attention, {how}" for how in ("exact, epsilon 0.05", "exact, epsilon 0.01")]
     assert [row["name"] for row in content["rows"]] == [
         "attention", *adversarial, "gradient", "leave-one-out", "adversarial attention, search, epsilon 0.05"
@@ -114,27 +125,21 @@ def test_every_stored_row_is_in_the_page_with_four_digits(tmp_path: Path) -> Non
         last = [0.0] * (len(scores) - 1) + [1.0]
         for row, weights in zip(text["rows"], [scores, last, last, signed, scores, last], strict=True):
             assert row["weights"] == pytest.approx(weights, rel=1e-3)
-        found = text["rows"][1]
-        assert [found[name] for name in ("divergence", "bound", "change", "certified")] == pytest.approx(
+        adversary = text["rows"][1]
+        assert [adversary[name] for name in ("divergence", "bound", "change", "certified")] == pytest.approx(
             [0.1 * len(scores), 0.6, 0.0123, text["uid"] != "t-2"]
         )
 
 
-def test_special_tokens_are_left_out_and_uids_are_sorted_by_number(tmp_path: Path) -> None:
-    found = texts_in(films(tmp_path))
-    assert {text.uid: text.tokens for text in found.texts} == TEXTS
-    assert [text.uid for text in found.texts] == ["t-2", THIRD, "t-10"]
+def test_special_tokens_and_numbers_that_are_not_stored_are_missing(film_texts: TextTable) -> None:
+    names = [metric.name for metric in film_texts.metrics]
+    assert names == ["largest attention weight", "median change under permutation"]
+    assert [(text.uid, text.tokens, text.metrics) for text in film_texts.texts] == [
+        ("t-2", TEXTS["t-2"], (0.7, 0.02)),
+        (THIRD, TEXTS[THIRD], (0.25, None)),
+        ("t-10", TEXTS["t-10"], (0.5, 0.3)),
+    ]
     assert natural_sort_key("t-" + "9" * 5000) > natural_sort_key("t-2")
-
-
-def test_metrics_of_texts_are_missing_where_they_were_not_stored(tmp_path: Path) -> None:
-    found = texts_in(films(tmp_path))
-    assert [metric.name for metric in found.metrics] == ["largest attention weight", "median change under permutation"]
-    assert {text.uid: text.metrics for text in found.texts} == {
-        "t-10": (0.5, 0.3),
-        "t-2": (0.7, 0.02),
-        THIRD: (0.25, None),
-    }
 
 
 class Elements(HTMLParser):
@@ -150,8 +155,8 @@ class Elements(HTMLParser):
         assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
 
 
-def test_markup_in_tokens_uids_and_classes_stays_text(tmp_path: Path) -> None:
-    document = explorer_html(texts_in(films(tmp_path)))
+def test_markup_in_tokens_uids_and_classes_stays_text(film_texts: TextTable) -> None:
+    document = explorer_html(film_texts)
     names = Elements(document).names
     assert (names.count("script"), names.count("img"), names.count("style")) == (2, 0, 1)
     assert document.count("</script") == 2
@@ -269,7 +274,7 @@ def test_of_too_many_texts_some_are_shown_the_same_of_every_table_and_those_of_s
     )
     workspace = stored(tmp_path, *recipes)
     everything = texts_in(workspace)
-    monkeypatch.setattr(text_table, "MAX_SHOWN_TEXTS", 2)
+    monkeypatch.setattr(text_sources, "MAX_SHOWN_TEXTS", 2)
     found = texts_in(workspace)
     assert "2 of 3 texts; the others are not shown." in found.warnings
     uids = [text.uid for text in found.texts]
@@ -297,14 +302,17 @@ def test_a_large_table_is_read_from_disk_and_gives_the_same_page(
         entry.open().verify()
 
 
-def test_the_first_texts_are_there_without_a_script(tmp_path: Path) -> None:
-    document = explorer_html(texts_in(films(tmp_path)))
-    fallback = document.split("<noscript>")[1].split("</noscript>")[0]
+def without_script(table: TextTable) -> str:
+    return explorer_html(table).split("<noscript>")[1].split("</noscript>")[0]
+
+
+def test_the_first_texts_are_there_without_a_script(film_texts: TextTable) -> None:
+    fallback = without_script(film_texts)
     assert fallback.count("<figure") == 3
     assert 'title="0.700"' in fallback
     one = one_text(("good", "film"))
     many = replace(one, texts=one.texts * 25)
-    assert explorer_html(many).split("<noscript>")[1].count("<figure") == 20
+    assert without_script(many).count("<figure") == 20
 
 
 def test_a_corpus_with_a_long_name_has_pages_of_its_own(tmp_path: Path) -> None:
@@ -338,13 +346,11 @@ def test_a_row_follows_the_tags_that_are_stored_with_it(method: Method, pooling:
 def test_the_note_on_a_method_that_samples_until_it_is_accurate_has_the_mean_of_its_samples() -> None:
     source = entry("scores", "attributions", facts={"method": "lime(error=0.05)"})
     cells: dict[str, list[object]] = {"uid": ["a", "b"], "scores": [np.ones(1), np.ones(1)]}
-    [plain] = [each.row for each in _attribution_rows([_StoredAttributions(source, cells, MethodTags())])]
-    [row] = [
-        each.row
-        for each in _attribution_rows([_StoredAttributions(source, cells | {"samples": [40, 62]}, MethodTags())])
-    ]
-    assert "samples" not in plain.note
-    assert "51 samples" in row.note
+    plain, sampled = (
+        _StoredAttributions(source, table, MethodTags()) for table in (cells, cells | {"samples": [40, 62]})
+    )
+    notes = [weights.row.note for weights in _attribution_rows([plain, sampled])]
+    assert ["51 samples" in note for note in notes] == [False, True]
 
 
 PIECES = {
@@ -385,8 +391,8 @@ def test_texts_of_an_audit_have_words_marks_and_numbers() -> None:
 
 
 def test_a_word_has_the_sum_of_contributions_and_the_mean_of_weights_without_a_script() -> None:
-    fallback = explorer_html(audited()).split("<noscript>")[1].split("</noscript>")[0]
-    strips = [re.findall(r'title="([^"]+)">([^<]+)</span>', part) for part in fallback.split('class="tokens"')[1:]]
+    parts = without_script(audited()).split('class="tokens"')[1:]
+    strips = [re.findall(r'title="([^"]+)">([^<]+)</span>', part) for part in parts]
     assert strips[0] == [("1.00", "unwatchable"), ("0", "film")]
     assert strips[1] == [("−0.200", "unwatchable"), ("0.400", "film")]
     assert strips[2] == [("0.100", "unwatchable"), ("0.300", "film")]
@@ -485,15 +491,14 @@ def test_maps_of_heads_are_in_the_page_and_their_mean_without_a_script() -> None
     data = with_heads()
     assert data.heads == (2, 2)
     assert decode_head_maps(data.texts[0].maps, data.heads) == pytest.approx(MAPS["t-1"], abs=1e-3)
-    fallback = explorer_html(data).split("<noscript>")[1].split("</noscript>")[0]
-    shown = fallback.split(ALL_HEADS)[1].split('class="tokens"')[1]
+    shown = without_script(data).split(ALL_HEADS)[1].split('class="tokens"')[1]
     assert re.findall(r'title="([^"]+)">([^<]+)</span>', shown)[:2] == [("0.125", "unwatchable"), ("0.175", "film")]
 
 
 def test_maps_of_other_texts_and_of_a_single_head_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     data = with_heads()
     with monkeypatch.context() as patch:
-        patch.setattr(text_table, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
+        patch.setattr(text_sources, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
         cut = with_heads()
     assert [bool(text.maps) for text in cut.texts] == [True, False]
     assert len(cut.warnings) == 1
@@ -518,12 +523,11 @@ def with_images() -> TextTable:
 def test_an_image_is_shown_beside_the_scores_of_its_patches_without_a_script() -> None:
     data = with_images()
     assert data.patches == (1, 2)
-    document = explorer_html(data)
-    images = re.findall(r'href="data:image/png;base64,([^"]+)"', document.split("<noscript>")[1])
+    images = re.findall(r'href="data:image/png;base64,([^"]+)"', without_script(data))
     shown, scores = (np.asarray(png_pixels(each).rows) for each in images)
     assert shown == pytest.approx(np.full((2, 4, 3), 0.2))
     assert scores.shape == (1, 2, 3)
-    assert "img-src data:" in document
+    assert "img-src data:" in explorer_html(data)
 
 
 @pytest.mark.browser
@@ -576,9 +580,9 @@ def test_layers_heads_and_images_in_a_browser(tmp_path: Path) -> None:
         assert faults == []
 
 
-def test_a_table_is_read_as_it_was_written_and_gives_the_same_page(tmp_path: Path) -> None:
+def test_a_table_is_read_as_it_was_written_and_gives_the_same_page(film_texts: TextTable, tmp_path: Path) -> None:
     hostile = replace(audited(), facts={"corpus": HOSTILE, "seed": 3}, classes=(HOSTILE, "\ud800"))
-    tables = [texts_in(films(tmp_path / "w")), hostile, with_heads(), with_images(), one_text(())]
+    tables = [film_texts, hostile, with_heads(), with_images(), one_text(())]
     for number, table in enumerate(tables):
         page = write_text_page(table, tmp_path / f"{number}.html")
         found = read_text_table(table_beside(page))

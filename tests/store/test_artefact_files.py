@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +22,7 @@ from heedful.store.recipe import Artefact, Json, Recipe, dump_compact_json
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
+Serve = Callable[[Artefact], Artefact]
 FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "index.json", "manifest.json")
 
 
@@ -40,46 +42,50 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "work", data_dir=tmp_path)
 
 
-def serve(workspace: Workspace, artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> Artefact:
-    monkeypatch.setattr(Given, "served", artefact)
-    return workspace.get(Given())
+@pytest.fixture
+def serve(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Stores an artefact and reads it."""
+
+    def store(artefact: Artefact) -> Artefact:
+        monkeypatch.setattr(Given, "served", artefact)
+        return workspace.get(Given())
+
+    return store
 
 
-def test_tensors_of_every_dtype_and_shape_come_back(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_of_every_dtype_and_shape_come_back(serve: Serve) -> None:
     kinds = [torch.bool, torch.uint8, torch.int64, torch.int16, torch.float16, torch.bfloat16, torch.float64]
-    given = {f"{kind}": torch.tensor([[0, 1], [2, 3]]).to(kind) for kind in kinds}
-    given |= {"scalar": torch.tensor(1.5), "empty": torch.empty(0, 4)}
-    back = serve(workspace, Artefact(given), monkeypatch).tensors
-    assert list(back) == sorted(given)
-    for name, tensor in given.items():
+    tensors = {f"{kind}": torch.tensor([[0, 1], [2, 3]]).to(kind) for kind in kinds}
+    tensors |= {"scalar": torch.tensor(1.5), "empty": torch.empty(0, 4)}
+    back = serve(Artefact(tensors)).tensors
+    assert list(back) == sorted(tensors)
+    for name, tensor in tensors.items():
         assert back[name].dtype == tensor.dtype
         assert torch.equal(back[name], tensor)
 
 
-def test_views_tied_weights_and_parameters_are_kept_contiguous(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_tied_weights_and_parameters_are_kept_contiguous(serve: Serve) -> None:
     table = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    given = {
+    tensors = {
         "table": table,
         "tied": table,
         "turned": table.T,
         "column": table[:, 1],
         "wide": torch.ones(1).expand(4),
     }
-    back = serve(workspace, Artefact(given), monkeypatch).tensors
+    back = serve(Artefact(tensors)).tensors
     assert all(tensor.is_contiguous() and not tensor.requires_grad for tensor in back.values())
     assert back["tied"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert back["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert (back["column"].tolist(), back["wide"].tolist()) == ([1, 4], [1, 1, 1, 1])
 
 
-def test_empty_artefact_comes_back_empty(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    back = serve(workspace, Artefact(), monkeypatch)
+def test_empty_artefact_comes_back_empty(serve: Serve) -> None:
+    back = serve(Artefact())
     assert (dict(back.tensors), back.table.shape, dict(back.notes)) == ({}, (0, 0), {})
 
 
-def test_table_with_lists_comes_back_without_its_index(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_with_lists_comes_back_without_its_index(serve: Serve) -> None:
     columns = {
         "uid": ["a", "b", "ç<script>"],
         "n": [1, 2, 3],
@@ -89,63 +95,57 @@ def test_table_with_lists_comes_back_without_its_index(workspace: Workspace, mon
         "pairs": [[[1, 2], [3]], [], [[]]],
     }
     table = pandas.DataFrame(columns, index=pandas.Index([7, 8, 9], name="row"))
-    back = serve(workspace, Artefact(table=table), monkeypatch).table
+    back = serve(Artefact(table=table)).table
     assert {name: back[name].tolist() for name in back} == columns
     assert list(back.index) == [0, 1, 2]
     assert back.dtypes["n"] == "int64"
 
 
-def test_missing_numbers_in_a_table_stay_missing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_numbers_in_a_table_stay_missing(serve: Serve) -> None:
     table = pandas.DataFrame({"tau": [0.5, float("nan")], "list": [[1.0, float("nan")], None]})
-    back = serve(workspace, Artefact(table=table), monkeypatch).table
+    back = serve(Artefact(table=table)).table
     assert back["tau"].isna().tolist() == [False, True]
     assert str(back["list"].tolist()) == "[[1.0, nan], None]"
 
 
-def test_table_with_a_column_that_has_no_word_for_a_name_is_refused(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_with_a_column_that_has_no_word_for_a_name_is_refused(serve: Serve) -> None:
     with pytest.raises(ValueError, match="must be strings, not 0"):
-        serve(workspace, Artefact(table=pandas.DataFrame([[1, 2]])), monkeypatch)
+        serve(Artefact(table=pandas.DataFrame([[1, 2]])))
 
 
-def test_notes_come_back_as_valid_json(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_come_back_as_valid_json(workspace: Workspace, serve: Serve) -> None:
     notes: dict[str, Json] = {"a": [1, 2.5, None, True], "b": {"ü\ud800": "x\n"}, "big": 2**80}
-    assert serve(workspace, Artefact(notes=notes), monkeypatch).notes == notes
+    assert serve(Artefact(notes=notes)).notes == notes
     assert json.loads((workspace.root / workspace.artefact_name(Given()) / "notes.json").read_text()) == notes
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_number_that_is_not_finite_is_refused_by_its_key(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, number: float
-) -> None:
+def test_number_that_is_not_finite_is_refused_by_its_key(workspace: Workspace, serve: Serve, number: float) -> None:
     with pytest.raises(ValueError, match=r"^notes\.epochs\[1\]\.loss is -?(nan|inf)"):
-        serve(workspace, Artefact(notes={"epochs": [{"loss": 1.0}, {"loss": number}]}), monkeypatch)
+        serve(Artefact(notes={"epochs": [{"loss": 1.0}, {"loss": number}]}))
     assert not workspace.has(Given())
 
 
 @pytest.mark.parametrize("alien", [torch.tensor(1.0), b"x", {1: 2}])
-def test_note_that_is_not_json_is_refused_by_its_key(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, alien: Json
-) -> None:
+def test_note_that_is_not_json_is_refused_by_its_key(serve: Serve, alien: Json) -> None:
     with pytest.raises(TypeError, match=r"^notes\.odd "):
-        serve(workspace, Artefact(notes={"odd": alien}), monkeypatch)
+        serve(Artefact(notes={"odd": alien}))
 
 
-def test_make_that_gives_no_artefact_is_refused(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_that_gives_no_artefact_is_refused(serve: Serve) -> None:
     with pytest.raises(TypeError, match=r"Given\.make .*dict"):
-        serve(workspace, {}, monkeypatch)  # type: ignore[arg-type]
+        serve({})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_flipped_bit_is_detected(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+def test_every_flipped_bit_is_detected(workspace: Workspace, serve: Serve, file: str) -> None:
     table = pandas.DataFrame({"uid": ["a", "b"], "score": [0.5, 1.5]})
-    serve(workspace, Artefact({"w": torch.arange(9.0)}, table, {"note": "kept"}), monkeypatch)
+    serve(Artefact({"w": torch.arange(9.0)}, table, {"note": "kept"}))
     [found] = workspace.entries()
     content = (found.path / file).read_bytes()
-    for place in range(0, len(content), max(1, len(content) // 150)):
+    for index in range(0, len(content), max(1, len(content) // 150)):
         flipped = bytearray(content)
-        flipped[place] ^= 1 << (place % 8)
+        flipped[index] ^= 1 << (index % 8)
         (found.path / file).write_bytes(flipped)
         with pytest.raises(CorruptArtefactError):
             found.load()
@@ -154,9 +154,7 @@ def test_every_flipped_bit_is_detected(workspace: Workspace, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("part", ["tensors", "table", "notes"])
-def test_disk_that_is_full_is_one_line_and_leaves_nothing(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
+def test_disk_that_is_full_is_one_line_and_leaves_nothing(workspace: Workspace, serve: Serve, part: str) -> None:
     big = {
         "tensors": Artefact(tensors={"w": torch.zeros(400_000)}),
         "table": Artefact(table=pandas.DataFrame({"x": torch.rand(200_000).numpy()})),
@@ -166,12 +164,12 @@ def test_disk_that_is_full_is_one_line_and_leaves_nothing(
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
     try:
         with pytest.raises(UserError, match=r"^cannot write in the workspace \([^)]*work\): .*File too large[^\n]*$"):
-            serve(workspace, big, monkeypatch)
+            serve(big)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert workspace.entries() == []
     assert list((workspace.root / ".staging").iterdir()) == []
-    serve(workspace, big, monkeypatch)
+    serve(big)
     assert workspace.has(Given())
 
 
@@ -220,7 +218,7 @@ class _Test(Recipe):
 def test_artefacts_that_differ_only_in_seeds_of_models_have_one_group(workspace: Workspace) -> None:
     for recipe in (_Test(_Weights(0)), _Test(_Weights(1)), _Test(_Weights(0, width=3)), _Test(_Weights(0), seed=1)):
         workspace.get(recipe)
-    groups = {each.name: each.group for each in workspace.entries()}
+    groups = {entry.name: entry.group for entry in workspace.entries()}
     base, other_seed, other_width, other_trial = (
         groups.get(workspace.artefact_name(recipe))
         for recipe in (_Test(_Weights(0)), _Test(_Weights(1)), _Test(_Weights(0, width=3)), _Test(_Weights(0), seed=1))
@@ -249,17 +247,17 @@ def test_an_entry_loads_without_weights_and_does_not_read_them(workspace: Worksp
     ],
 )
 def test_an_index_file_may_have_more_than_is_known_and_else_is_damage(
-    content: str, entries: int, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    content: str, entries: int, workspace: Workspace, serve: Serve
 ) -> None:
-    serve(workspace, Artefact(), monkeypatch)
+    serve(Artefact())
     [folder] = (path for path in workspace.root.iterdir() if not path.name.startswith("."))
     (folder / "index.json").write_text(content)
     manifest = json.loads((folder / "manifest.json").read_bytes())
     manifest["index.json"] = [len(content), hashlib.sha256(content.encode()).hexdigest()]
     (folder / "manifest.json").write_text(dump_compact_json(manifest))
-    found, damages = workspace.scan()
-    assert (len(found), len(damages)) == (entries, 1 - entries)
-    assert all("index.json" in str(each) for each in damages)
+    entries_found, damages = workspace.scan()
+    assert (len(entries_found), len(damages)) == (entries, 1 - entries)
+    assert all("index.json" in str(damage) for damage in damages)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +271,7 @@ def test_an_index_file_may_have_more_than_is_known_and_else_is_damage(
 def test_tables_that_lack_a_column_or_its_type_are_merged_as_those_in_memory(
     tables: tuple[dict[str, list[object]], ...], expected: dict[str, list[object]], tmp_path: Path
 ) -> None:
-    frames, files = [pandas.DataFrame(each) for each in tables], []
+    frames, files = [pandas.DataFrame(columns) for columns in tables], []
     for number, frame in enumerate(frames):
         (tmp_path / str(number)).mkdir()
         artefact_files.write_artefact(tmp_path / str(number), Artefact(table=frame), {})

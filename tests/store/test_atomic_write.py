@@ -59,7 +59,7 @@ def test_a_folder_that_another_process_completed_first_is_kept(tmp_path: Path) -
         path.mkdir()
         target.mkdir()
         (target / "first").touch()
-    assert [each.name for each in target.iterdir()] == ["first"]
+    assert [path.name for path in target.iterdir()] == ["first"]
 
 
 def test_a_draft_that_a_killed_process_left_is_deleted_and_one_in_use_is_not(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_draft_that_a_killed_process_left_is_deleted_and_one_in_use_is_not(tmp
     with atomic_path(target) as draft:
         draft.write_text("first")
         replace_text(target, "second")
-        assert sorted(each.name for each in tmp_path.iterdir()) == [draft.parent.name, "target.txt"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [draft.parent.name, "target.txt"]
     assert list(tmp_path.iterdir()) == [target]
     assert target.read_text() == "first"
 

@@ -204,47 +204,45 @@ def load(folder):
         main = importlib.import_module(".".join(path.relative_to(folder).with_suffix("").parts))
     return main.Mine
 
-for folder in sorted(Path(sys.argv[1]).iterdir()):
+for folder in sorted(Path().glob("*/*")):
     sys.stdout.flush()
     if os.fork() == 0:
-        kind = load(folder)
+        kind = load(folder.absolute())
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             digests = [code_digest(kind), code_digest(kind)]
         assert digests[0] == digests[1]
-        print(json.dumps([folder.name, digests[0], [str(warning.message) for warning in caught]]), flush=True)
+        print(json.dumps([*folder.parts, digests[0], [str(warning.message) for warning in caught]]), flush=True)
         os._exit(0)
     os.wait()
 """
 Answer = tuple[str, list[str]]
 
 
-def ask(root: Path, value: str, seed: str) -> dict[str, Answer]:
-    """The digest of the class of each row, whose files are written below `root`, and the warnings."""
-    for number, files in enumerate(ROWS.values()):
-        for name, source in files.items():
-            path = root / "rows" / f"{number:03}" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(source.replace("VALUE", value))
+def ask(root: Path, values: tuple[str, ...], seed: str) -> list[dict[str, Answer]]:
+    """For each value, the digest of the class of each row, whose files are written below `root`, and the warnings."""
+    for value in values:
+        for number, files in enumerate(ROWS.values()):
+            for name, source in files.items():
+                path = root / value / f"{number:03}" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(source.replace("VALUE", value))
     source = str(Path(__file__).parents[2] / "src")
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
-    shown = subprocess.run(
-        [sys.executable, "-c", SCRIPT, root / "rows"],
-        cwd=root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answers = {number: (digest, caught) for number, digest, caught in map(json.loads, shown.stdout.splitlines())}
-    return {name: answers[f"{number:03}"] for number, name in enumerate(ROWS)}
+    command = [sys.executable, "-c", SCRIPT]
+    shown = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    answers = {
+        (value, number): (digest, caught)
+        for value, number, digest, caught in map(json.loads, shown.stdout.splitlines())
+    }
+    return [{name: answers[value, f"{number:03}"] for number, name in enumerate(ROWS)} for value in values]
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Answer]]:
     """Before an edit, after it, and before it in another folder and with other hashes."""
-    variants = [("1", "1"), ("2", "1"), ("1", "2")]
-    return [ask(tmp_path_factory.mktemp(f"code{number}"), *variant) for number, variant in enumerate(variants)]
+    variants = [(("1", "2"), "1"), (("1",), "2")]
+    return [answer for variant in variants for answer in ask(tmp_path_factory.mktemp("code"), *variant)]
 
 
 @pytest.mark.slow
@@ -303,7 +301,7 @@ def make_class(scale: object) -> type:
 def test_classes_of_one_factory_differ_by_what_they_hold() -> None:
     held = [1]
     kind = make_class(held)
-    first, again, other = (class_digest(each) for each in (kind, make_class([1]), make_class([2])))
+    first, again, other = (class_digest(made) for made in (kind, make_class([1]), make_class([2])))
     assert first == again != other
     held.append(2)  # while a recipe is made
     assert class_digest(kind) == first

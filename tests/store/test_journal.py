@@ -26,11 +26,11 @@ def test_writers_side_by_side_lose_no_record(place: str, tmp_path: Path) -> None
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write, range(WRITERS)))
-    found = Journal(Workspace(location), "notes", "mine").read()
-    assert len(found) == WRITERS * RECORDS
+    records = Journal(Workspace(location), "notes", "mine").read()
+    assert len(records) == WRITERS * RECORDS
     for writer in range(WRITERS):
-        own = [record["number"] for record in found if record is not None and record["writer"] == writer]
-        assert own == [*range(RECORDS)]
+        numbers = [record["number"] for record in records if record is not None and record["writer"] == writer]
+        assert numbers == [*range(RECORDS)]
 
 
 def test_a_record_that_is_damaged_or_missing_is_still_a_record(tmp_path: Path) -> None:

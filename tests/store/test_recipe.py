@@ -96,7 +96,7 @@ class Read(Recipe):
 
 
 def test_fingerprint_is_the_hash_of_this_very_text() -> None:
-    code = {each: code_digest(each) for each in (Rate, Grow, Colour, Compare)}
+    code = {kind: code_digest(kind) for kind in (Rate, Grow, Colour, Compare)}
     text = (
         f'{{"code":"{code[Compare]}","first":{{"code":"{code[Grow]}","rate":{{"code":"{code[Rate]}","floor":null,'
         f'"start":0.5,"type":"{__name__}.Rate"}},"revision":1,"seed":1,"type":"{__name__}.Grow"}},"loan":null,'
@@ -133,7 +133,7 @@ def test_every_nested_change_gives_another_fingerprint() -> None:
         *(replace(start, note=n) for n in [None, True, 1, 1.0, "1", (1,), (), "", 0, False, Colour.RED]),
         *(replace(start, note=n) for n in [float("inf"), float("-inf"), float("nan"), "inf", 0.1 + 0.2, 0.3]),
     ]
-    assert len({fingerprint(each, DATA) for each in variants}) == len(variants)
+    assert len({fingerprint(variant, DATA) for variant in variants}) == len(variants)
 
 
 def test_two_classes_with_the_same_fields_differ() -> None:
@@ -232,8 +232,8 @@ def test_derived_seed_is_the_head_of_a_hash_written_out_here() -> None:
 
 
 def test_values_become_json_with_undefined_numbers_as_null_and_others_are_refused() -> None:
-    given = {"a": (1, 2.5, float("inf"), float("nan")), 3: [None, True, "x"]}
-    assert to_json(given) == {"a": [1, 2.5, None, None], "3": [None, True, "x"]}
+    values = {"a": (1, 2.5, float("inf"), float("nan")), 3: [None, True, "x"]}
+    assert to_json(values) == {"a": [1, 2.5, None, None], "3": [None, True, "x"]}
     for alien in (b"x", {1}, object()):
         with pytest.raises(TypeError, match="cannot be written as JSON"):
             to_json([alien])

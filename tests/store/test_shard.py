@@ -87,11 +87,13 @@ def test_workers_make_the_shards_of_one_recipe_at_the_same_time(tmp_path: Path) 
 def test_a_shard_that_fails_or_kills_its_workers_fails_its_recipe_alone(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     wrong, deadly = replace(FOUR, wrong=SIZE), replace(FOUR, deadly=3 * SIZE)
-    found = {each.recipe: each.error for each in run([wrong, deadly, FOUR], workspace, where="pool", workers=2)}
-    assert found == {wrong: "ZeroDivisionError: no square", deadly: WORKER_DIED, FOUR: None}
+    errors = {
+        outcome.recipe: outcome.error for outcome in run([wrong, deadly, FOUR], workspace, where="pool", workers=2)
+    }
+    assert errors == {wrong: "ZeroDivisionError: no square", deadly: WORKER_DIED, FOUR: None}
     (tmp_path / "survive").touch()
     (tmp_path / "made.txt").unlink()
-    (outcome,) = run(deadly, workspace, where="pool", workers=2)
+    (outcome,) = run(deadly, workspace)
     assert outcome.error is None
     assert made(workspace) == [3 * SIZE]
 

@@ -21,7 +21,7 @@ from heedful.study.app import RateLimit, create_app, explain_ranks, render_markd
 from heedful.study.design import CONTROL, Study, StudyOptions, StudyTask, read_study, token_digest, write_study
 from heedful.study.items import build_study
 from heedful.study.storage import load_answers
-from tests.invented_studies import METHODS, image_page, text_page
+from tests.invented_studies import METHODS, image_page, read_links, text_page
 
 HOSTILE = (
     "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"'><svg/onload=alert(1)>", "{{7*7}}",
@@ -43,11 +43,7 @@ class Served:
 
     def fields(self, page: str) -> dict[str, str]:
         """The hidden fields of the form for an answer."""
-        form = (
-            page[page.index('<form method="post"') :]
-            if 'id="answer"' not in page
-            else page[page.index('id="answer"') :]
-        )
+        form = page.partition('id="answer"')[2] or page.partition('<form method="post"')[2]
         return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
 
     def consent(self, person: str) -> str:
@@ -71,9 +67,7 @@ class Served:
 
 def serve(folder: Path, study: Study) -> Served:
     write_study(study, folder, "")
-    lines = [line.partition("\t") for line in (folder / "links.txt").read_text().splitlines() if "\t" in line]
-    links = {person: link for person, _, link in lines}
-    return Served(folder, TestClient(create_app(folder), raise_server_exceptions=False), links)
+    return Served(folder, TestClient(create_app(folder), raise_server_exceptions=False), read_links(folder))
 
 
 @pytest.fixture
@@ -176,37 +170,30 @@ def _rank_page(served: Served, person: str = "p1") -> int:
     return number
 
 
-@pytest.mark.parametrize("ranks", [(1, 1, 3, 4), (1, 2, 2, 4), (1, 1, 1, 1), (4, 3, 2, 1), (1, 2, 3, 3)])
-def test_competition_rankings_are_stored(served: Served, ranks: tuple[int, ...]) -> None:
+def test_competition_rankings_are_stored(served: Served) -> None:
     number = _rank_page(served)
-    served.answer("p1", number, **{f"a{place}": str(rank) for place, rank in enumerate(ranks)})
-    assert tuple(load_answers(served.folder).rankings[0].ranks.values()) == ranks
+    for ranks in ((1, 1, 3, 4), (1, 2, 2, 4), (1, 1, 1, 1), (4, 3, 2, 1), (1, 2, 3, 3)):
+        served.answer("p1", number, **{f"a{place}": str(rank) for place, rank in enumerate(ranks)})
+        assert tuple(load_answers(served.folder).rankings[0].ranks.values()) == ranks
 
 
-@pytest.mark.parametrize(
-    ("ranks", "reason"),
-    [
+def test_other_rankings_are_refused_with_a_reason_and_a_remedy(served: Served) -> None:
+    number = _rank_page(served)
+    for ranks, reason in (
         ((1, 2, 2, 3), "2 maps share place 2, so the next place is 4, not 3"),
         ((1, 1, 2, 3), "2 maps share place 1, so the next place is 3, not 2"),
         ((1, 3, 3, 4), "after place 1 the next place is 2, not 3"),
         ((2, 2, 3, 4), "place 1"),
         ((1, 1, 1, 2), "3 maps share place 1, so the next place is 4, not 2"),
-    ],
-)
-def test_other_rankings_are_refused_with_a_reason_and_a_remedy(
-    served: Served, ranks: tuple[int, ...], reason: str
-) -> None:
-    number = _rank_page(served)
-    page = served.answer("p1", number, **{f"a{place}": str(rank) for place, rank in enumerate(ranks)})
-    assert reason in page
-    assert reason in explain_ranks(ranks)
-    assert load_answers(served.folder).rankings == ()
-    better = competition_ranks(ranks)
-    if better != list(ranks):
-        assert f"Save it as {' '.join(map(str, better))}" in page
-    # What the person chose is still there.
-    for place, rank in enumerate(ranks):
-        assert re.search(rf'name="a{place}" value="{rank}"[^>]* checked', page)
+    ):
+        page = served.answer("p1", number, **{f"a{place}": str(rank) for place, rank in enumerate(ranks)})
+        assert reason in page
+        assert reason in explain_ranks(ranks)
+        assert load_answers(served.folder).rankings == ()
+        assert f"Save it as {' '.join(map(str, competition_ranks(ranks)))}" in page
+        # What the person chose is still there.
+        for place, rank in enumerate(ranks):
+            assert re.search(rf'name="a{place}" value="{rank}"[^>]* checked', page)
 
 
 def test_double_clicks_and_repeated_requests_are_one_answer_and_back_changes_it(served: Served) -> None:
@@ -335,30 +322,8 @@ def _hostile_forms() -> list[tuple[str, dict[str, str] | bytes]]:
     """Answers to a ranking page that are none; `code` and the other hidden fields are right unless they are given."""
     good = {"a0": "1", "a1": "2", "a2": "3", "a3": "4"}
     found: list[tuple[str, dict[str, str] | bytes]] = [("nothing", {})]
-    odd = [
-        "0",
-        "5",
-        "-1",
-        "+1",
-        " 1",
-        "1 ",
-        "1.0",
-        "1e0",
-        "0x1",
-        "٣",
-        "²",
-        "",
-        "NaN",
-        "true",
-        "1;2",
-        "[1]",
-        "9" * 40,
-        "01x",
-        "one",
-        "IV",
-        "1\n",
-    ]
-    found += [(f"rank {value[:5]!r}", {**good, "a0": value}) for value in (*odd, *HOSTILE)]
+    numbers = "0|5|-1|+1| 1|1 |1.0|1e0|0x1|٣|²||NaN|true|1;2|[1]|01x|one|IV|1\n"
+    found += [(f"rank {value[:5]!r}", {**good, "a0": value}) for value in (*numbers.split("|"), "9" * 40, *HOSTILE)]
     found += [(f"without {name}", {key: value for key, value in good.items() if key != name}) for name in good]
     for name, value in (
         ("code", ""), ("code", "0" * 32), ("code", "é"), ("began", "0"), ("began", "nan"), ("began", "-1e308"),

@@ -20,7 +20,7 @@ from heedful.study import app as application
 from heedful.study import connections
 from heedful.study.design import StudyOptions, write_study
 from heedful.study.items import build_study
-from tests.invented_studies import METHODS, text_page
+from tests.invented_studies import METHODS, free_port, text_page
 
 REQUEST = b"GET /study.css HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -41,8 +41,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     threads: list[threading.Thread] = []
 
     def start(per_address: int | None = None) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
+        port = free_port()
         run = lambda: application.serve(tmp_path / "study", "127.0.0.1", port, per_address=per_address)  # noqa: E731
         threads.append(threading.Thread(target=run, daemon=True))
         threads[-1].start()
@@ -73,7 +72,7 @@ def answer(connection: socket.socket, request: bytes = REQUEST) -> int:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(0.3)
+    connection.settimeout(0.1)
     try:
         return connection.recv(1) == b""
     except TimeoutError:
@@ -95,7 +94,7 @@ def is_closed(connection: socket.socket) -> bool:
 def test_a_request_that_does_not_arrive_is_ended(
     beginning: bytes, served: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3, raising=False)
     with connect(served()) as slow:
         slow.sendall(beginning)
         began = time.monotonic()
@@ -108,14 +107,14 @@ def test_a_request_that_does_not_arrive_is_ended(
 
 
 def test_dripping_headers_are_ended(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3, raising=False)
     with connect(served()) as slow:
         slow.sendall(b"GET /study.css HTTP/1.1\r\nhost: ")
         began = time.monotonic()
         with suppress(ConnectionError):
             while time.monotonic() - began < 8:
                 slow.sendall(b"x")
-                time.sleep(0.2)
+                time.sleep(0.05)
         assert time.monotonic() - began < 8
 
 

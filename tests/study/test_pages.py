@@ -22,7 +22,7 @@ from heedful.study.app import serve
 from heedful.study.design import Study, StudyOptions, StudyTask, write_study
 from heedful.study.items import build_study
 from heedful.study.storage import load_answers
-from tests.invented_studies import METHODS, image_page, text_page
+from tests.invented_studies import METHODS, free_port, image_page, read_links, text_page
 from tests.study.test_app import HOSTILE
 from tests.tabs import LEAST_CONTRAST, launched, opened
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-OPTIONS = StudyOptions(items=4, per_person=4, people=6, task="both", checks=0, repeats=0)
+OPTIONS = StudyOptions(items=4, per_person=2, people=6, task="both", checks=0, repeats=0)
 
 
 def _run(folder: Path, port: int) -> None:
@@ -46,12 +46,10 @@ class Server:
 
     def __init__(self, folder: Path, study: Study) -> None:
         self.folder, self.study = folder, study
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         write_study(study, folder, self.address)
-        lines = [line.partition("\t") for line in (folder / "links.txt").read_text().splitlines() if "\t" in line]
-        self.links = {person: link for person, _, link in lines}
+        self.links = read_links(folder)
         self.start()
 
     def start(self) -> None:
@@ -122,7 +120,7 @@ def test_a_whole_session_by_mouse_with_a_tie_that_is_refused_and_repaired(texts:
         for number, slot in enumerate(texts.study.plans["p1"], 1):
             tab.wait_for_url(f"**/{number}")
             assert not is_overflowing(tab)
-            if number in (1, 4):  # the first page of each task
+            if number in (1, 3):  # the first page of each task
                 count, ratio, *_ = tab.evaluate(LEAST_CONTRAST)
                 assert count > 5
                 assert ratio >= 4.5
@@ -146,7 +144,7 @@ def test_a_whole_session_by_mouse_with_a_tie_that_is_refused_and_repaired(texts:
         assert not [fault for fault in faults if not fault.startswith(texts.address) and "422" not in fault]
     answers = texts.answers("p1")
     assert [dict(each.ranks) for each in answers.rankings] == expected(texts, "p1", [1, 2, 2, 4])
-    assert [each.guess for each in answers.simulations] == ["negative", "positive", "positive"]
+    assert [each.guess for each in answers.simulations] == ["negative", "positive"]
 
 
 @pytest.mark.parametrize("person", ["p2"])

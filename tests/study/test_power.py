@@ -21,7 +21,7 @@ def test_power_without_differences_of_people_and_items_is_that_of_a_t_test(monke
     """
     monkeypatch.setattr(power, "ASSUMED_SD", 0.0)
     monkeypatch.setattr(power, "ASSUMED_TIES", 0.0)
-    monkeypatch.setattr(power, "STUDIES", 3000)
+    monkeypatch.setattr(power, "STUDIES", 1000)
     found = preference_power(StudyShape(2, 5000, 1, 0), 40, 0.65)
     assert found == pytest.approx(stats.binom.sf(26, 40, 0.65) + stats.binom.cdf(13, 40, 0.65), abs=0.03)
 

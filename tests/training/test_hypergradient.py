@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from benchmarks.hypergradient import double_backward
 from heedful.attributions import head_mix
+from heedful.capabilities import read_heads
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.tasks import MulticlassClassification
@@ -26,7 +27,7 @@ from heedful.training.hypergradient import (
     _central_difference,
     hypergradient,
 )
-from heedful.types import Batch, Model, read_heads
+from heedful.types import Batch, Model
 from tests.networks import batch_of, texts, tiny
 
 

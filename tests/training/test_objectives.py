@@ -231,13 +231,3 @@ def test_an_adversary_needs_the_corpus_and_tokenization_of_its_base() -> None:
         replace(base, corpus=Sentences(41), objective=TrainedAdversary(base))
     with pytest.raises(UserError, match="another tokenization"):
         replace(base, tokenization=Words(lowercase=True), objective=AdversarialTraining(base))
-
-
-def test_an_unknown_initialization_or_a_negative_lambda_is_refused() -> None:
-    base = subject()
-    for kind in (AdversarialTraining, TrainedAdversary):
-        with pytest.raises(UserError, match="unknown initialization 'frsh'"):
-            kind(base, "frsh")  # type: ignore[arg-type]
-    for strength in (-0.1, math.nan, math.inf):
-        with pytest.raises(UserError, match="0 or more"):
-            AdversarialTraining(base, kl_weight=strength)

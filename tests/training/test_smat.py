@@ -257,7 +257,7 @@ def test_invalid_recipes_are_refused(workspace: Workspace) -> None:
 
 @pytest.mark.slow
 def test_smat_finds_the_planted_head_and_students_learn_most_from_it(tmp_path: Path) -> None:
-    found = outcome(Workspace(tmp_path), seeds=3, epochs=20)
+    found = outcome(Workspace(tmp_path), seeds=2, epochs=10)
     assert min(found.masses) > 0.5
     assert max(found.supports) < 4
     none, static, learned = (found.quartiles(kind)[1] for kind in ("none", "static", "SMaT"))

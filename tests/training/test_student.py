@@ -265,9 +265,6 @@ def test_a_student_with_another_vocabulary_is_refused(workspace: Workspace) -> N
 def test_invalid_students_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="use SMaT"):
         replace(STUDENT, explanation=LearnedExplanation())
-    for wrong in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(UserError, match=f"beta must be 0 or more, not {wrong}"):
-            replace(STUDENT, beta=wrong)
     with pytest.raises(UserError, match="selected on the dev split"):
         replace(STUDENT, training=replace(TRAINING, selection=EpochSelection(split="test")))
     with pytest.raises(UserError, match="only 60 examples"):

@@ -182,17 +182,6 @@ def test_after_any_damage_to_the_checkpoint_training_starts_again_and_ends_the_s
     assert different == 0
 
 
-def test_a_damaged_checkpoint_warns_and_training_starts_again(tmp_path: Path) -> None:
-    content = interrupted(tmp_path)
-    checkpoint_in(tmp_path).write_bytes(flipped(content, len(content) - 5))
-    whole, resumed = run_of_sentences(), run_of_sentences()
-    with pytest.warns(UserWarning, match="is damaged; training starts again"):
-        train(resumed, tmp_path, SilentProgress(), 16)
-    (tmp_path / "whole").mkdir()
-    train(whole, tmp_path / "whole", SilentProgress(), 16)
-    assert same(weights(whole.model), weights(resumed.model))
-
-
 def test_a_checkpoint_of_another_shape_warns_and_training_starts_again(tmp_path: Path) -> None:
     content = interrupted(tmp_path)
     path = checkpoint_in(tmp_path)
@@ -359,13 +348,9 @@ def test_predictions_come_in_the_order_of_the_batch() -> None:
     assert torch.allclose(predict(run.model, run.train_batch, 7), alone, atol=1e-6)
 
 
-def test_invalid_hyper_parameters_are_refused() -> None:
+def test_a_training_without_an_epoch_to_keep_is_refused() -> None:
     with pytest.raises(UserError, match="epochs=1, but the first epoch that may be kept is 2"):
         Training(1)
-    with pytest.raises(UserError, match="unknown reduction 'men'"):
-        Training(reduction="men")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="unknown selection split 'train'"):
-        EpochSelection("train")  # type: ignore[arg-type]
 
 
 def texts(lengths: list[int]) -> Batch:

@@ -249,12 +249,6 @@ def test_what_cannot_be_done_is_said() -> None:
         trial().rows(Attentionless(), batch)
     with pytest.raises(UserError, match="classifier"):
         trial().rows(some_model(Regression()), batch)
-    with pytest.raises(UserError, match="above 0"):
-        trial(0.0)
-    with pytest.raises(UserError, match="exact, search"):
-        AdversarialAttention(subject(), solver="guess")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="at least one adversary"):
-        AdversarialAttention(subject(), search=AdversarySearchSettings(0))
 
 
 def test_the_trial_has_a_row_for_each_test_instance_and_survives_the_disk(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ SHAPES: tuple[tuple[int, int, int | None, int], ...] = ((1, 1, -1, 3), (1, 2, -1
 """Layers, heads, replaced layer and words: one or two rows of four or five units."""
 CASES: list[Case] = list(itertools.product(range(4), SHAPES, ((2, 0.01), (2, 0.05), (3, 0.02))))
 IS_SWEEP = bool(os.environ.get("HEEDFUL_SWEEP"))
-"""All cases take two minutes: `make sweep` runs them, the usual tests every fourth."""
+"""All cases take two minutes: `make sweep` runs them, the usual tests every seventh."""
 HARD: list[Case] = [(2, SHAPES[1], (3, 0.02)), (2, SHAPES[2], (3, 0.02)), (1, SHAPES[0], (2, 0.01))]
 """Without the programs .065, .064 and .031 below the grid."""
 
@@ -89,7 +89,7 @@ def test_a_tiny_transformer_is_not_below_a_coarse_grid(case: Case) -> None:
 @pytest.mark.slow
 def test_no_tiny_transformer_is_below_a_coarse_grid() -> None:
     below = []
-    for case in CASES[:: 1 if IS_SWEEP else 4]:
+    for case in CASES[:: 1 if IS_SWEEP else 7]:
         problem, epsilon, found = tiny_problem(case)
         below += [(case, gap)] if (gap := grid_maximum(problem, epsilon) - found) > 1e-6 else []
     assert not below
@@ -126,7 +126,9 @@ def slsqp_maximum(problem: AdversaryProblem, epsilon: float, starts: int = 24) -
         return np.asarray(-0.5 * scores @ (after * (sign - (after * sign).sum())))
 
     def loss(weights: Array) -> float:
-        return -float(jensen_shannon(torch.from_numpy(weights).clamp(min=0.0), problem.attention[0, 0]))
+        positive = np.maximum(weights, 1e-300)
+        both = positive + own
+        return -0.5 * float((positive * np.log(2 * positive / both) + own * np.log(2 * own / both)).sum())
 
     def loss_slope(weights: Array) -> Array:
         positive = np.maximum(weights, 1e-12)
@@ -170,7 +172,7 @@ def test_four_classes_are_not_below_slsqp(number: int) -> None:
 
 @pytest.mark.slow
 def test_no_problem_of_four_classes_is_below_slsqp() -> None:
-    assert max(linear_gap(number) for number in range(0, 80, 1 if IS_SWEEP else 4)) <= 1e-3
+    assert max(linear_gap(number) for number in range(0, 80, 1 if IS_SWEEP else 7)) <= 1e-3
 
 
 def test_random_starts_are_distributions_on_up_to_three_units_of_the_support() -> None:

@@ -304,14 +304,14 @@ def output_changes(outputs: EquivalentOutputs, attention: Tensor) -> Tensor:
 def grid_maximum(outputs: EquivalentOutputs, steps: int) -> float:
     """The largest divergence among all mixtures of three units in steps of 1 / `steps`."""
     shares = [(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)]
-    points = torch.tensor(shares, dtype=torch.float64) / steps
-    most = 0.0
-    for support in itertools.combinations(range(len(outputs.scores)), 3):
-        mixed = torch.zeros(len(points), len(outputs.scores), dtype=torch.float64)
-        mixed[:, list(support)] = points
-        kept = mixed[output_changes(outputs, mixed) <= outputs.epsilon]
-        most = max([most, *jensen_shannon(kept, outputs.attention).tolist()])
-    return most
+    points, units = torch.tensor(shares, dtype=torch.float64) / steps, len(outputs.scores)
+    if units < 3:
+        return 0.0
+    supports = torch.combinations(torch.arange(units), 3)
+    mixed = torch.zeros(len(supports), len(points), units, dtype=torch.float64)
+    mixed.scatter_(2, supports[:, None].expand(-1, len(points), -1), points.expand(len(supports), -1, -1))
+    kept = mixed[output_changes(outputs, mixed) <= outputs.epsilon]
+    return float(jensen_shannon(kept, outputs.attention).max()) if len(kept) else 0.0
 
 
 LONG = pytest.mark.skipif("HEEDFUL_LONG" not in os.environ, reason="two minutes; set HEEDFUL_LONG=1 to run it")
@@ -319,8 +319,8 @@ LONG = pytest.mark.skipif("HEEDFUL_LONG" not in os.environ, reason="two minutes;
 
 @pytest.mark.parametrize(
     "seeds",
-    [range(12), pytest.param(range(12, 100), marks=pytest.mark.slow), pytest.param(range(100, 1000), marks=LONG)],
-    ids=["some", "a hundred", "a thousand"],
+    [range(12), pytest.param(range(12, 60), marks=pytest.mark.slow), pytest.param(range(60, 1000), marks=LONG)],
+    ids=["some", "sixty", "a thousand"],
 )
 def test_with_three_classes_no_grid_over_triples_finds_a_farther_attention(seeds: range) -> None:
     for seed in seeds:

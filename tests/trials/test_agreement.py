@@ -400,7 +400,6 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
         (lambda: Agreement(SUBJECT, METHODS, k=2.5), "k is 2.5"),
         (lambda: Agreement(SUBJECT, METHODS, k=True), "k is True"),
         (lambda: Agreement(SUBJECT, METHODS, k="non-zero"), "k is 'non-zero'"),  # type: ignore[arg-type]
-        (lambda: Agreement(SUBJECT, METHODS, measure="cosine"), "measure 'cosine'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_trial_that_makes_no_sense_is_refused(trial: Callable[[], Agreement], words: str) -> None:
@@ -715,8 +714,6 @@ def test_a_method_that_is_silent_on_special_symbols_is_not_ranked_with_them() ->
         len(Agreement(subject(), (InputXGradient(), RawAttention()), (Random(),), special_tokens=True).dependencies)
         == 3
     )
-    with pytest.raises(UserError, match="level 'sentence'"):
-        Agreement(subject(), SIGNED, (), level="sentence")  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("small_shards")

@@ -15,7 +15,6 @@ from heedful.attributions.method import tags_of
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.catalogue import METHODS
 from heedful.execution.runner import run
-from heedful.report.build import build_page
 from heedful.results import Verdict, find_statistic, select_statistics
 from heedful.store.workspace import Workspace
 from heedful.training.trained_model import TrainedModel
@@ -101,16 +100,6 @@ def test_agreement_of_attention_keeps_the_texts_of_the_paper(tmp_path: Path) -> 
     summary = Workspace(tmp_path).get(Agreement(subject(), (RawAttention(), InputXGradient()))).summary
     assert Agreement.texts(summary).claim == Agreement.claim
     assert Agreement.texts(summary).title == Agreement.title
-
-
-def test_the_section_of_the_report_says_nothing_about_attention(workspace: Workspace) -> None:
-    sections = [section for chapter in build_page(workspace).papers for section in chapter.sections]
-    assert {section.experiment for section in sections} == {trial.name for trial in TRIALS}
-    [section] = [section for section in sections if section.experiment == Agreement.name]
-    assert section.title.startswith("Does leave-one-out agree")
-    said = (section.title, section.claim, section.interpretation, section.limits)
-    assert not [sentence for sentence in said if "attention" in sentence.lower()]
-    assert not [figure.title for figure in section.figures if "attention" in figure.title]
 
 
 def test_questions_about_attention_are_refused_with_the_reason(workspace: Workspace) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
-
 import pandas as pd
 import pytest
 
-from heedful import catalogue
 from heedful.figures import Histogram, Scatter
 from heedful.results import value_of
 from heedful.trials.performance import Performance
@@ -37,9 +34,3 @@ def test_numbers_have_a_correlation_and_several_classes_no_figure() -> None:
     three = predictions([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]], [0, 2], 3)
     assert value_of(Performance.summary(three), "accuracy") == 1.0
     assert Performance.figures(three) == ()
-
-
-def test_every_trial_is_a_frozen_dataclass() -> None:
-    for trial in catalogue.TRIALS.values():
-        assert is_dataclass(trial)
-        assert trial.__dataclass_params__.frozen

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random
 from heedful.attributions.method import method_name
+from heedful.capabilities import read_heads
 from heedful.data.words import Words
 from heedful.figures import Heatmap
 from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics
@@ -34,18 +35,7 @@ from heedful.training.teacher import LearnedExplanation, StudentData
 from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 from heedful.trials.plausibility import RATIONALE_STATUS, HeadPlausibility, Plausibility, Rationales, best_head_rows
-from heedful.types import (
-    Attribution,
-    Batch,
-    Corpus,
-    Example,
-    Model,
-    Pooling,
-    Splits,
-    UserError,
-    pool_by_word,
-    read_heads,
-)
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Pooling, Splits, UserError, pool_by_word
 from tests.tiny import Sentences, Shortcut, subject
 
 NAN = math.nan
@@ -481,19 +471,6 @@ def test_the_true_class_is_explained_if_asked_for(workspace: Workspace) -> None:
     assert method_name(TrueClass(NamesTarget())) == "names-target(true-class)"
     with pytest.raises(UserError, match="target"):
         Plausibility(of, (), (("learned", Copied(trial.score_recipes["random"])),), target="label")
-    with pytest.raises(UserError, match="unknown target 'gold'"):
-        Plausibility(of, (NamesTarget(),), target="gold")  # type: ignore[arg-type]
-
-
-def test_the_pooling_is_named_in_titles_and_sentences(workspace: Workspace) -> None:
-    titles, words = set(), set()
-    poolings: tuple[Pooling, ...] = ("mean", "sum", "max")
-    for pooling in poolings:
-        made = workspace.get(Plausibility(pairs(), (RawAttention(),), oracles=False, pooling=pooling))
-        titles |= {figure.title for figure in Plausibility.figures(made.table)}
-        words.add(Plausibility.interpretation(made.summary).partition(" over its tokens")[0].rpartition(" ")[2])
-    assert len(titles) == 9
-    assert words == {"mean", "sum", "maximum"}
 
 
 @pytest.mark.parametrize(("judged", "decided"), [(24, False), (25, True)])

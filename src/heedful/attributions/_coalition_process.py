@@ -97,7 +97,7 @@ class CoalitionProcess:
 def prior_covariance(one: Tensor, other: Tensor, relevance: Tensor) -> Tensor:
     """a + product over i of 1 + r_i s_i t_i, `[sample sample]`, from the logarithms of both values of a factor."""
     same, different = torch.log1p(relevance), torch.log1p(-relevance)
-    signs, others = (2 * each.to(relevance) - 1 for each in (one, other))
+    signs, others = (2 * kept.to(relevance) - 1 for kept in (one, other))
     return CONSTANT + ((same + different).sum() / 2 + (signs * ((same - different) / 2)) @ others.t()).exp()
 
 
@@ -120,7 +120,7 @@ def shapley_covariance(coalitions: Tensor, relevance: Tensor) -> Tensor:
 
 def _quadrature(like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes x = 2 p - 1, the expectation of a sign, and their weights in a mean over p from 0 to 1."""
-    x, weights = (torch.from_numpy(each).to(like) for each in np.polynomial.legendre.leggauss(NODES))
+    x, weights = (torch.from_numpy(values).to(like) for values in np.polynomial.legendre.leggauss(NODES))
     return x, weights / 2
 
 

@@ -29,20 +29,15 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
-from heedful.types import (
-    Attribution,
-    Batch,
-    DecidingRow,
+from heedful.capabilities import (
     ExposesValues,
-    Model,
-    NotApplicable,
-    UserError,
     ValueTrace,
     check_attention,
     check_attention_not_imposed,
     mean_over_queries,
     query_weights,
 )
+from heedful.types import Attribution, Batch, DecidingRow, Model, NotApplicable, UserError
 
 ATTENTION_WEIGHTS = MethodTags(signed=False, pooling="mean", reads="attention", target_specific=False)
 """Tags of methods that show attention itself, whatever the output."""
@@ -101,7 +96,7 @@ class RawAttention(CheckedOptions):
 @register("head-attention")
 @dataclass(frozen=True)
 class HeadAttention(CheckedOptions):
-    """Attention weights of one layer in the row that the head reads, a class token's or the last: the usual heat map.
+    """Attention weights of one layer in the row that the head reads, a class token's or the last: the usual heat-map.
 
     All rows are read where the head reads all, or where a text has no class token. For pooled models the same as
     `RawAttention`.

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
@@ -42,9 +43,11 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
+from heedful.capabilities import ExposesLayers
+from heedful.option_bounds import Bounds
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, ExposesLayers, Model, NotApplicable, Trace, UserError
+from heedful.types import Batch, Model, NotApplicable, Trace
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]
@@ -302,7 +305,7 @@ def _multiplication_rule(mode: _SecantMode, func: Function, args: Arguments, opt
     if len(args) == 2 and _depends_on_input(args[0]) and _depends_on_input(args[1]):
         for above, factor in (args, args[::-1]):
             if (below := mode.find_divisor(factor)) is not None:
-                value = _out_of_place(func)(*(cast(Tensor, each).detach() for each in args))
+                value = _out_of_place(func)(*(cast(Tensor, operand).detach() for operand in args))
                 return _share_quotient(value, cast(Tensor, above), below)
     return _product_rule(mode, func, args, options)
 
@@ -313,7 +316,7 @@ def _added_product_rule(mode: _SecantMode, func: Function, args: Arguments, opti
     product = _product_rule(mode, torch.bmm, (named["batch1"], named["batch2"]), {})
     if product is None:
         return None
-    added, (beta, alpha) = cast("Tensor", named["input"]), (cast("float", named.get(each, 1.0)) for each in FACTORS)
+    added, (beta, alpha) = cast("Tensor", named["input"]), (cast("float", named.get(name, 1.0)) for name in FACTORS)
     return beta * added + alpha * cast("Tensor", product)
 
 
@@ -441,13 +444,13 @@ def _recurrent_rule(cell: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[
         weights = cast("Sequence[Tensor]", args[2])
         input_bias, bias = (weights[2], weights[3]) if args[3] else (None, None)
         initial = [args[1]] if isinstance(args[1], Tensor) else cast("Sequence[Tensor]", args[1])
-        states: Sequence[Tensor] = [each[0] for each in initial]
+        states: Sequence[Tensor] = [state[0] for state in initial]
         outputs = []
         with mode:
             for step in torch.nn.functional.linear(cast(Tensor, args[0]), weights[0], input_bias).unbind(1):
                 states = cell(step, torch.nn.functional.linear(states[0], weights[1], bias), states)
                 outputs.append(states[0])
-            return torch.stack(outputs, 1), *(each.unsqueeze(0) for each in states)
+            return torch.stack(outputs, 1), *(state.unsqueeze(0) for state in states)
 
     return rule
 
@@ -604,20 +607,12 @@ class DeepShap(CheckedOptions):
 
     revision: ClassVar[int] = 2
 
-    n_baselines: int = 2
-    stdevs: float = 0.0
+    n_baselines: Annotated[int, Bounds(1, MAX_SAMPLES)] = 2
+    stdevs: Annotated[float, Bounds(at_least=0)] = 0.0
     seed: int = 0
     baselines: FixedLengthBaseline = "pad"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_baselines < 1 or self.stdevs < 0:
-            raise UserError(
-                f"DeepShap(n_baselines={self.n_baselines}, stdevs={self.stdevs}): give at least 1 baseline and a "
-                "standard deviation of at least 0"
-            )
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
@@ -629,7 +624,7 @@ class DeepShap(CheckedOptions):
 
     def _noise(self, batch: Batch, number: Tensor, width: int) -> Tensor:
         keys = zip(batch.uids, number.tolist(), strict=True)
-        seeds = torch.tensor([derive_seed("deep-shap", self.seed, uid, each) for uid, each in keys])
+        seeds = torch.tensor([derive_seed("deep-shap", self.seed, uid, copy) for uid, copy in keys])
         uniform = sample_uniform(seeds, 1, batch.mask.shape[1] * width) + 2.0**-54
         noise: Tensor = self.stdevs * torch.special.ndtri(uniform).reshape(*batch.mask.shape, width)
         return noise.to(batch.mask.device)

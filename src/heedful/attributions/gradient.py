@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from heedful.attributions.method import (
     register,
     target_output,
 )
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.types import Attribution, Batch, Model
 
 ROUNDING_UNITS = 8
 """A sum of this many units of rounding of its terms, or fewer, is 0; on ViT sums have up to 0.5."""
@@ -82,19 +82,14 @@ class GradientNorm(CheckedOptions):
     """Norm of the gradient per token, |df/de_t|_1 or |df/de_t|_2; never negative.
 
     Args:
-        order: 1 (captum's saliency, summed over the embedding) or 2.
+        order: 1 (captum's saliency, summed over the embedding) or 2; `GradientSum` keeps the sign.
     """
 
     tags: ClassVar[MethodTags] = MethodTags(signed=False, pooling="mean", reads="gradient")
 
-    order: int = 2
+    order: Literal[1, 2] = 2
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.order not in (1, 2):
-            raise UserError(f"GradientNorm(order={self.order}): choose 1 or 2; GradientSum() keeps the sign")
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -29,18 +29,10 @@ from heedful.attributions.method import (
     register,
     scored_units,
 )
+from heedful.capabilities import read_heads
 from heedful.store.atomic_write import refuse_write_errors, replace_text, try_to_write
 from heedful.store.recipe import json_digest, to_json
-from heedful.types import (
-    Attribution,
-    Batch,
-    Model,
-    UserError,
-    check_choice,
-    read_heads,
-    shorten,
-    user_path,
-)
+from heedful.types import Attribution, Batch, Model, UserError, check_choice, shorten, user_path
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
 ScoreType = Literal["distribution", "logits"]

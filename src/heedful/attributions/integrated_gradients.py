@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -15,11 +15,13 @@ from torch import Tensor
 
 from heedful.attributions.gradient import embedding_gradients
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
     MethodTags,
     Output,
+    Steps,
     baseline_vectors,
     complete_attribution,
     example_seeds,
@@ -29,8 +31,9 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
+from heedful.option_bounds import Bounds
 from heedful.seeding import sample_uniform
-from heedful.types import Batch, Model, UserError
+from heedful.types import Batch, Model
 
 
 @register("integrated-gradients")
@@ -47,15 +50,10 @@ class IntegratedGradients(CheckedOptions):
 
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-3)
 
-    n_steps: int = 50
+    n_steps: Steps = 50
     baselines: FixedLengthBaseline = "pad"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_steps < 1:
-            raise UserError(f"IntegratedGradients(n_steps={self.n_steps}): give at least 1")
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
@@ -93,16 +91,11 @@ class GradientShap(CheckedOptions):
 
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 
-    n_samples: int = 5
+    n_samples: Annotated[int, Bounds(1, MAX_SAMPLES)] = 5
     seed: int = 0
     baselines: FixedLengthBaseline = "pad"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_samples < 1:
-            raise UserError(f"GradientShap(n_samples={self.n_samples}): give at least 1")
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,13 +20,16 @@ from heedful.attributions.method import (
     FixedLengthBaseline,
     MethodTags,
     Output,
+    Steps,
     baseline_vectors,
     in_evaluation_mode,
     register,
     scored_units,
     target_output,
 )
-from heedful.types import Attribution, Batch, LayerInput, Model, UserError, read_layers
+from heedful.capabilities import LayerInput, read_layers
+from heedful.option_bounds import Bounds
+from heedful.types import Attribution, Batch, Model, UserError
 
 
 @register("layer-mix")
@@ -51,8 +54,8 @@ class LayerMix(LearnedMix):
 
     phi: tuple[float, ...] = ()
     normalizer: MixNormalizer = "softmax"
-    temperature: float = 1.0
-    n_steps: int = 10
+    temperature: Annotated[float, Bounds(above=0)] = 1.0
+    n_steps: Steps = 10
     baselines: FixedLengthBaseline = "pad"
     output: Output = "logit"
     score_type: ScoreType = "logits"
@@ -68,13 +71,6 @@ class LayerMix(LearnedMix):
         if self.score_type == "distribution":
             return MethodTags(signed=False, pooling="mean", reads="gradient", note=note)
         return MethodTags(reads="gradient", note=note)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise UserError(f"LayerMix(temperature={self.temperature}): give a number above 0")
-        if self.n_steps < 1:
-            raise UserError(f"LayerMix(n_steps={self.n_steps}): give at least 1")
 
     def with_parameters(self, parameters: Tensor, model: Model) -> LayerMix:
         """The same with parameters learned for a model: phi and, last, the log of the temperature, `[layer + 1]`."""
@@ -110,7 +106,7 @@ class LayerMix(LearnedMix):
             )
         points, weights = gauss_legendre(self.n_steps)
         points = points.expand(len(batch), -1)
-        every = torch.arange(len(batch), device=embeddings.device)
+        all_rows = torch.arange(len(batch), device=embeddings.device)
         scores, errors = [], []
         for layer, (text, reference) in enumerate(zip(text_inputs, baseline_inputs, strict=True)):
 
@@ -123,5 +119,5 @@ class LayerMix(LearnedMix):
 
             scores.append(integrate_path(output_at, batch, (reference, text), points, weights))
             with torch.no_grad():
-                errors.append(scores[-1].sum(1) - (output_at(every, text) - output_at(every, reference)))
+                errors.append(scores[-1].sum(1) - (output_at(all_rows, text) - output_at(all_rows, reference)))
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)

@@ -6,21 +6,21 @@ that an instance lacks is a column of zeros with coefficient 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     Baseline,
     CheckedOptions,
     Feature,
     MethodTags,
     Output,
-    SampledAttribution,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -29,9 +29,16 @@ from heedful.attributions.method import (
     in_evaluation_mode,
     register,
 )
-from heedful.attributions.perturbation import baseline_embeddings, outputs_without, sample_texts, score_features
+from heedful.attributions.perturbation import (
+    CoalitionReader,
+    baseline_embeddings,
+    outputs_without,
+    sample_texts,
+    score_features,
+)
+from heedful.option_bounds import Bounds
 from heedful.seeding import sample_uniform
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.types import Attribution, Batch, Model
 
 
 def centered_moments(features: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,27 +122,23 @@ class Lime(CheckedOptions):
 
     revision: ClassVar[int] = 3
 
-    n_samples: int = 1000
+    n_samples: Annotated[int, Bounds(2, MAX_SAMPLES)] = 1000
     baselines: Baseline = "pad"
-    kernel_width: float = 1.0
-    ridge: float = 1.0
+    kernel_width: Annotated[float, Bounds(above=0)] = 1.0
+    ridge: Annotated[float, Bounds(at_least=0)] = 1.0
     seed: int = 0
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
-    error: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_samples < 2 or self.kernel_width <= 0 or self.ridge < 0:
-            raise UserError("Lime: give n_samples of at least 2, a kernel_width above 0 and a ridge of at least 0")
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed coefficients in float64; with `error` a `SampledAttribution`."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
         if self.error is not None:
-            return self._sample_until(self.error, model, batch, target, index)
+            predict = partial(self._predict_coefficients, self.error, model)
+            return sample_texts(predict, model, batch, target, index, self.baselines, self.output)
         return Attribution(divide_among_units(self.coefficients(model, batch, target, index), index), index >= 0)
 
     def coefficients(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
@@ -150,22 +153,12 @@ class Lime(CheckedOptions):
 
         return score_features(fit, batch, index, self.n_samples)
 
-    def _sample_until(
-        self, error: float, model: Model, batch: Batch, target: Tensor, index: Tensor
-    ) -> SampledAttribution:
-        """Coefficients text by text, each with as many outputs as it needs."""
-
-        def sample(at: Tensor, texts: Batch, indices: Tensor) -> tuple[Tensor, Tensor, int]:
-            coalitions = self.coalitions(texts, indices)
-
-            def read(subset: Tensor) -> Tensor:
-                removed = expand_to_units(~subset.unsqueeze(0), indices)
-                return outputs_without(model, texts, target[at], removed, self.baselines, self.output)[0]
-
-            weights = self.sample_weights(model, texts, indices, coalitions)
-            return predict_coefficients(read, coalitions[0], weights[0], self.ridge, error)
-
-        return sample_texts(sample, batch, index)
+    def _predict_coefficients(
+        self, error: float, model: Model, read: CoalitionReader, text: Batch, index: Tensor
+    ) -> tuple[Tensor, Tensor, int]:
+        coalitions = self.coalitions(text, index)
+        weights = self.sample_weights(model, text, index, coalitions)
+        return predict_coefficients(read, coalitions[0], weights[0], self.ridge, error)
 
     def coalitions(self, batch: Batch, index: Tensor) -> Tensor:
         """The features that each sample keeps `[batch sample feature]`; False where a row has no such feature."""
@@ -183,12 +176,11 @@ class Lime(CheckedOptions):
 
 
 def predict_coefficients(
-    read: Callable[[Tensor], Tensor], coalitions: Tensor, weights: Tensor, ridge: float, error: float
+    read: CoalitionReader, coalitions: Tensor, weights: Tensor, ridge: float, error: float
 ) -> tuple[Tensor, Tensor, int]:
     """Coefficients `[feature]` of the regression, their posterior errors, and how many outputs were read for them.
 
     Args:
-        read: the outputs `[sample]` of coalitions `[sample feature]`.
         coalitions: of all samples.
         weights: of the samples in the regression `[sample]`.
     """

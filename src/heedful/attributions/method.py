@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from numbers import Integral, Real
-from typing import Literal, Protocol, TypeVar, cast, get_origin, get_type_hints, runtime_checkable
+from typing import Annotated, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from heedful.devices import free_cached_memory, is_out_of_memory
+from heedful.option_bounds import Bounds, check_options, is_whole_number
 from heedful.store.recipe import derive_seed
 from heedful.types import (
     Attribution,
@@ -33,7 +32,6 @@ from heedful.types import (
     Pooling,
     Task,
     UserError,
-    check_choice,
     evaluation_mode,
     shorten,
 )
@@ -49,11 +47,12 @@ Feature = Literal["unit", "word"]
 
 CHUNK_CELLS = 1 << 18
 """Cells of one attention matrix in a chunk: rows x units x units."""
-LARGEST_COUNTS = {"n_samples": 100_000, "n_steps": 1_000, "n_baselines": 100_000}
-"""The largest value of each option that counts samples or steps, which are held in memory together.
+MAX_SAMPLES, MAX_STEPS = 100_000, 1_000
+"""Samples or steps of a text, which are held in memory together.
 
 A text of 512 tokens with the most samples takes a few gigabytes, and points of quadrature a matrix of steps x steps.
 """
+Steps = Annotated[int, Bounds(1, MAX_STEPS)]
 MAX_PREDICTED = 4_000
 """Samples of a text whose outputs a Gaussian process goes through: it has several matrices of samples x samples."""
 ExplainT = TypeVar("ExplainT", bound=Callable[..., Attribution])
@@ -328,38 +327,16 @@ def complete_attribution(scores: Tensor, units: Tensor, difference: Tensor) -> C
     return CompleteAttribution(scores.masked_fill(~units, 0), units, scores.sum(1) - difference)
 
 
-def is_whole_number(value: object) -> bool:
-    """Whether a value is an integer; True and False are not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 class CheckedOptions:
     """Base of methods that are dataclasses with options."""
 
     def __post_init__(self) -> None:
-        """Raise a `UserError` if a field is outside its type, too large, or contradicts another field."""
-        types, values = get_type_hints(type(self)), vars(self)
-        for name, value in values.items():
-            if get_origin(types[name]) is Literal:
-                check_choice(name, value, types[name])
-            optional = types[name] == int | None
-            if (types[name] is int or (optional and value is not None)) and not is_whole_number(value):
-                wanted = "a whole number, or None" if optional else "a whole number"
-                raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give {wanted}")
-            if types[name] is float and not (isinstance(value, Real) and math.isfinite(value)):
-                raise UserError(f"{type(self).__name__}({name}={shorten(value)}): give a number")
-        error = values.get("error")
-        if error is not None and not (isinstance(error, int | float) and 0 < error < 1):
-            raise UserError(
-                f"error={shorten(error)}: give a number between 0 and 1, a share of the largest score, or None"
-            )
-        for name, largest in LARGEST_COUNTS.items():
-            most, reason = (largest, "") if error is None else (min(largest, MAX_PREDICTED), " with error")
-            if values.get(name, 0) > most:
-                raise UserError(
-                    f"{type(self).__name__}({name}={shorten(values[name])}): give at most {most}{reason}; "
-                    "more would not fit into memory"
-                )
+        """Raise a `UserError` if a field is outside its type or contradicts another field."""
+        check_options(self)
+        values = vars(self)
+        samples = values.get("n_samples", 0)
+        if values.get("error") is not None and samples > MAX_PREDICTED:
+            raise UserError(f"{type(self).__name__}(n_samples={samples}): give at most {MAX_PREDICTED} with error")
         if values.get("baselines") == "delete" and values.get("special_tokens"):
             raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
 

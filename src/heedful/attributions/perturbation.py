@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -32,18 +32,10 @@ from heedful.attributions.method import (
     scored_units,
     target_output,
 )
+from heedful.capabilities import SupportsLeaveOneOut, SupportsPrefixes, TextPrefix
 from heedful.measures.divergence import total_variation
-from heedful.types import (
-    Attribution,
-    Batch,
-    Model,
-    SupportsLeaveOneOut,
-    SupportsPrefixes,
-    Task,
-    TextPrefix,
-    UserError,
-    check_choice,
-)
+from heedful.option_bounds import Bounds
+from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice
 
 BLOCK_ELEMENTS = 1 << 21
 """Input numbers of the perturbed texts that are built at once."""
@@ -219,25 +211,32 @@ def score_features(score: FeatureScores, batch: Batch, index: Tensor, samples_pe
     return scores
 
 
-def sample_texts(
-    sample: Callable[[Tensor, Batch, Tensor], tuple[Tensor, Tensor, int]], batch: Batch, index: Tensor
-) -> SampledAttribution:
-    """An attribution from scores and posterior errors of features `[feature]` and the number of samples of each text.
+CoalitionReader = Callable[[Tensor], Tensor]
+"""The outputs `[sample]` of one text with these features kept `[sample feature]`."""
+Sampler = Callable[[CoalitionReader, Batch, Tensor], tuple[Tensor, Tensor, int]]
+"""Scores and posterior errors `[feature]` of one text and its number of samples, from it and its feature index."""
 
-    Args:
-        sample: gets the number of a row `[1]`, this row of the batch, and its feature index.
-    """
+
+def sample_texts(
+    sample: Sampler, model: Model, batch: Batch, target: Tensor, index: Tensor, baselines: Baseline, output: Output
+) -> SampledAttribution:
+    """An attribution text by text, each with as many outputs as it needs."""
     scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=index.device)
     errors, samples = torch.zeros_like(scores), torch.zeros(len(batch), dtype=torch.int64, device=index.device)
     for row in range(len(batch)):
         at = torch.tensor([row], device=index.device)
-        texts = batch.rows(at)
-        features = index[at, : texts.mask.shape[1]]
+        text = batch.rows(at)
+        features = index[at, : text.mask.shape[1]]
+
+        def read(kept: Tensor, at: Tensor = at, text: Batch = text, features: Tensor = features) -> Tensor:
+            removed = expand_to_units(~kept.unsqueeze(0), features)
+            return outputs_without(model, text, target[at], removed, baselines, output)[0]
+
         count = int(feature_counts(features))
         if count:
-            scores[row, :count], errors[row, :count], samples[row] = sample(at, texts, features)
-    parts = (divide_among_units(each, index) for each in (scores, errors))
-    return SampledAttribution(next(parts), index >= 0, next(parts), samples)
+            scores[row, :count], errors[row, :count], samples[row] = sample(read, text, features)
+    unit_scores, unit_errors = (divide_among_units(values, index) for values in (scores, errors))
+    return SampledAttribution(unit_scores, index >= 0, unit_errors, samples)
 
 
 @register("occlusion")
@@ -253,7 +252,7 @@ class Occlusion(CheckedOptions):
         special_tokens: remove and score special tokens too.
     """
 
-    window: int = 1
+    window: Annotated[int, Bounds(1)] = 1
     baselines: Baseline = "pad"
     feature: Feature = "unit"
     output: Output = "probability"
@@ -263,11 +262,6 @@ class Occlusion(CheckedOptions):
     def tags(self) -> MethodTags:
         """Comprehensiveness removes tokens in the same way, from the text as a whole."""
         return MethodTags(optimizes=(f"comprehensiveness ({self.baselines})",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.window < 1:
-            raise UserError(f"Occlusion(window={self.window}): a window must cover at least 1 feature")
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -1,10 +1,113 @@
-"""Every attribution method by its name."""
+"""Every attribution method by its name, as users write it and as reports show it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeAlias
 
-from heedful.attributions.method import registered_methods
-from heedful.types import Method
+from heedful.attributions.method import change_option, method_name, on_words, option_values, registered_methods
+from heedful.types import Method, UserError, check_methods, shorten
 
 METHODS: Mapping[str, Callable[[], Method]] = registered_methods()
+Methods: TypeAlias = "str | Method | Sequence[str | Method]"
+"""Names of the catalogue or methods, one or several."""
+WORD_SAMPLES = 200
+"""Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
+
+
+def find_method(name: str) -> Method:
+    """The method of this name in the catalogue, also by the name that reports show; options in brackets.
+
+    >>> from heedful.attributions import Lime
+    >>> find_method("lime") == Lime(), find_method("lime(error=0.05, seed=3)") == Lime(error=0.05, seed=3)
+    (True, True)
+    """
+    if name in METHODS:
+        return METHODS[name]()
+    if (parts := re.fullmatch(r"([\w-]+)\((.+[=-].+)\)", name)) is not None:
+        return _with_options(find_method(parts[1]), parts[2])
+    for make in METHODS.values():
+        if method_name(make()) == name:
+            return make()
+    near = difflib.get_close_matches(name.lower(), METHODS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UserError(f"unknown method {shorten(name)}: {hint}`heedful list` shows all methods")
+
+
+def _with_options(method: Method, text: str) -> Method:
+    """The method with the plain options of a text such as `error=0.05, seed=3`."""
+    defaults: dict[str, object] = {}
+    if is_dataclass(method):
+        defaults = {field.name: field.default for field in fields(method)}
+    options: dict[str, object] = {}
+    for entry in text.split(","):
+        name, value = (part.strip() for part in re.split("[=-]|$", entry, maxsplit=1))
+        try:
+            options[name] = _read_option(value, defaults[name])
+        except (ValueError, KeyError):
+            raise UserError(
+                f"unknown option {shorten(entry.strip())} of {method_name(method)}: give NAME(option=value), for "
+                "instance lime(error=0.05); options are " + ", ".join(defaults)
+            ) from None
+    return replace(method, **options)  # type: ignore[type-var]
+
+
+def _read_option(text: str, default: object) -> object:
+    """The value of an option, of the type of its default; None stands for a number."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}[text.lower()]
+    if isinstance(default, int):
+        return int(text)
+    if default is None or isinstance(default, float):
+        return float(text)
+    if isinstance(default, str):
+        return text
+    raise ValueError
+
+
+def method_for_words(method: str | Method) -> Method:
+    """A method by its name or itself; one that removes tokens removes whole words.
+
+    By name, LIME and KernelSHAP draw `WORD_SAMPLES` samples: a text has fewer words than tokens.
+
+    >>> from heedful.attributions import Lime
+    >>> method_for_words("lime") == Lime(feature="word", n_samples=WORD_SAMPLES)
+    True
+    """
+    chosen = find_method(method) if isinstance(method, str) else method
+    check_methods((chosen,), "method")
+    is_default = isinstance(method, str) and chosen in [make() for make in METHODS.values()]
+    if is_default and any(option_values(chosen, "feature")):
+        chosen = change_option(chosen, "n_samples", lambda _: WORD_SAMPLES)
+    return on_words(chosen)
+
+
+def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
+    """One method or several, by name or themselves, as a tuple; UserError for anything else.
+
+    >>> list_methods("lime"), list_methods(["lime", "gradient"]), list_methods(None)
+    (('lime',), ('lime', 'gradient'), ())
+    """
+    if methods is None:
+        return ()
+    if isinstance(methods, str) or callable(methods):
+        return (methods,)
+    if not isinstance(methods, Iterable) or isinstance(methods, bytes | bytearray | Mapping):
+        raise UserError(f"methods is {shorten(methods)}: give names or methods, for instance ['lime', Gradient()]")
+    return tuple(methods)
+
+
+def catalogue_name(method: Method) -> str:
+    """The name of a method in the catalogue if it has the default options (words or tokens), else its display name.
+
+    >>> from heedful.attributions import Lime, RawAttention
+    >>> catalogue_name(Lime(feature="word")), catalogue_name(RawAttention()), catalogue_name(Lime(seed=3))
+    ('lime', 'raw-attention', 'lime(seed-3)')
+    """
+    for name, make in METHODS.items():
+        if method in (make(), method_for_words(make()), method_for_words(name)):
+            return name
+    return method_name(change_option(method, "feature", lambda _: "unit"))

@@ -8,11 +8,10 @@ them, each with its complement, which reduces the variance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,12 +26,12 @@ from heedful.attributions._coalition_process import (
 )
 from heedful.attributions.lime import solve_sum_constrained
 from heedful.attributions.method import (
+    MAX_SAMPLES,
     Baseline,
     CheckedOptions,
     Feature,
     MethodTags,
     Output,
-    SampledAttribution,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -41,7 +40,8 @@ from heedful.attributions.method import (
     in_evaluation_mode,
     register,
 )
-from heedful.attributions.perturbation import outputs_without, sample_texts, score_features
+from heedful.attributions.perturbation import CoalitionReader, outputs_without, sample_texts, score_features
+from heedful.option_bounds import Bounds
 from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
 
@@ -76,25 +76,21 @@ class KernelShap(CheckedOptions):
 
     revision: ClassVar[int] = 3
 
-    n_samples: int = 1000
+    n_samples: Annotated[int, Bounds(1, MAX_SAMPLES)] = 1000
     baselines: Baseline = "pad"
     seed: int = 0
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
-    error: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_samples < 1:
-            raise UserError(f"KernelShap(n_samples={self.n_samples}): give at least 1")
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64; with `error` a `SampledAttribution`."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
         if self.error is not None:
-            return self._sample_until(self.error, model, batch, target, index)
+            sample = partial(self._sample_values, self.error)
+            return sample_texts(sample, model, batch, target, index, self.baselines, self.output)
         counts = feature_counts(index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
@@ -125,24 +121,15 @@ class KernelShap(CheckedOptions):
             scores[row, : len(values)] = values
         return Attribution(scores, index >= 0)
 
-    def _sample_until(
-        self, error: float, model: Model, batch: Batch, target: Tensor, index: Tensor
-    ) -> SampledAttribution:
-        """Values text by text, each with as many samples as it needs."""
-
-        def sample(at: Tensor, texts: Batch, features: Tensor) -> tuple[Tensor, Tensor, int]:
-            def read(subset: Tensor) -> Tensor:
-                removed = expand_to_units(~subset.unsqueeze(0), features)
-                return outputs_without(model, texts, target[at], removed, self.baselines, self.output)[0]
-
-            seeds = example_seeds("kernel", self.seed, texts)
-            return sample_shapley_values(read, seeds, int(feature_counts(features)), self.n_samples, error)
-
-        return sample_texts(sample, batch, index)
+    def _sample_values(
+        self, error: float, read: CoalitionReader, text: Batch, index: Tensor
+    ) -> tuple[Tensor, Tensor, int]:
+        seeds = example_seeds("kernel", self.seed, text)
+        return sample_shapley_values(read, seeds, int(feature_counts(index)), self.n_samples, error)
 
 
 def sample_shapley_values(
-    read: Callable[[Tensor], Tensor], seeds: Tensor, features: int, samples: int, error: float
+    read: CoalitionReader, seeds: Tensor, features: int, samples: int, error: float
 ) -> tuple[Tensor, Tensor, int]:
     """Shapley values `[feature]`, their posterior errors, and how many outputs were read for them.
 
@@ -151,7 +138,6 @@ def sample_shapley_values(
     chooses, until it has `MIN_SAMPLES` per feature, and more of them until the errors are small enough.
 
     Args:
-        read: the outputs `[sample]` of coalitions `[sample feature]`.
         seeds: of the text `[1]`.
         samples: outputs besides those of the empty and the full coalition, at most.
     """
@@ -187,11 +173,11 @@ def sample_shapley_values(
 def _exact_shapley_values(coalitions: Tensor, outputs: Tensor) -> Tensor:
     """From the outputs of all coalitions, in any order."""
     features = coalitions.shape[1]
-    every = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
+    numbers = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
     weights = marginal_weights(
         all_coalitions(features, coalitions.device), torch.tensor([features], device=coalitions.device)
     )
-    return weights[0] @ torch.empty_like(outputs).scatter(0, every, outputs)
+    return weights[0] @ torch.empty_like(outputs).scatter(0, numbers, outputs)
 
 
 def _fit_outputs(coalitions: Tensor, outputs: Tensor) -> CoalitionProcess:
@@ -220,16 +206,16 @@ def paired_coalitions(seeds: Tensor, count: int, samples: int) -> Tensor:
         seeds: of one text `[1]`.
         count: its features.
     """
-    every = torch.ones(1, count, dtype=torch.bool, device=seeds.device)
-    singles = torch.eye(count, dtype=torch.bool, device=seeds.device)[random_permutations(seeds, 1, every)[0, 0]]
+    whole = torch.ones(1, count, dtype=torch.bool, device=seeds.device)
+    singles = torch.eye(count, dtype=torch.bool, device=seeds.device)[random_permutations(seeds, 1, whole)[0, 0]]
     sizes = torch.arange(2, max(2, count // 2 + 1), device=seeds.device)
-    sizes_drawn = [every[:0], singles] if count > 1 else [every[:0]]
+    sizes_drawn = [whole[:0], singles] if count > 1 else [whole[:0]]
     if len(sizes):
         mass = 1 / (sizes * (count - sizes)).double()
         draw = _shuffle_coalitions if count <= MAX_EXACT_FEATURES else _draw_coalitions
         sizes_drawn.append(draw(seeds + 1, count, mass / mass.sum(), samples))
     pairs = _with_complements(torch.cat(sizes_drawn))[: samples // 2 * 2]
-    return torch.cat((torch.zeros_like(every), every, pairs))
+    return torch.cat((torch.zeros_like(whole), whole, pairs))
 
 
 def _shuffle_coalitions(seeds: Tensor, count: int, mass: Tensor, samples: int) -> Tensor:
@@ -399,8 +385,8 @@ def _sample_coalitions(seeds: Tensor, pairs: int, mass: Tensor) -> Tensor:
     bounds = mass.cumsum(0)
     count = len(mass) + 1
     size = 1 + torch.searchsorted(bounds / bounds[-1], sample_uniform(seeds, pairs, 1), right=True).clamp(max=count - 2)
-    every = torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
-    orders = random_permutations(seeds + 1, pairs, every)
+    all_features = torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
+    orders = random_permutations(seeds + 1, pairs, all_features)
     first = torch.arange(count, device=seeds.device) < size
     half = torch.zeros_like(first).scatter_(2, orders, first)
     return torch.cat((half, ~half), dim=1)

@@ -47,14 +47,8 @@ from heedful.devices import arithmetic_notes
 from heedful.explainer import software_versions
 from heedful.measures.bounded_mean import mean_interval
 from heedful.report.charts import png_base64
-from heedful.report.text_table import (
-    LEAST_FAITHFUL,
-    MOST_MANIPULABLE,
-    ScoreColumn,
-    TextMetric,
-    TextTable,
-    tabulate_texts,
-)
+from heedful.report.text_sources import tabulate_texts
+from heedful.report.text_table import LEAST_FAITHFUL, MOST_MANIPULABLE, ScoreColumn, TextMetric, TextTable
 from heedful.results import Decision, Statistic
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.shown_path import shown_path

@@ -9,6 +9,7 @@ from pathlib import Path
 from heedful.audits.audit_result import MethodAudit
 from heedful.audits.questions import QUESTIONS, Role
 from heedful.audits.verdict_rules import FAITHFUL, Rules
+from heedful.formatting import join_names
 from heedful.results import Decision, Finding, Statistic, Verdict
 
 NO_EFFECT = 0.05
@@ -121,7 +122,7 @@ def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "tex
     """The answer of an audit in one sentence."""
     shown = [method for method in methods if method.decision is Decision.SHOW]
     hidden = [method.name for method in methods if method.decision in (Decision.HIDE, Decision.MISLEADING)]
-    not_shown = f" Do not show {_join(hidden)}." if hidden else ""
+    not_shown = f" Do not show {join_names(hidden)}." if hidden else ""
     if not shown:
         candidates = [
             method for method in methods if method.decision in (Decision.NOT_ALONE, Decision.BEATEN, Decision.UNDECIDED)
@@ -130,7 +131,7 @@ def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "tex
         return f"On {texts} {noun} no explanation is good enough to be shown alone.{best}{not_shown}"
     first = shown[0]
     others = [method.name for method in shown[1:]]
-    more = f" You can also show {_join(others)}." if others else ""
+    more = f" You can also show {join_names(others)}." if others else ""
     return (
         f"Show {first.name}: on {texts} {noun} it reaches {first.achievable:.0%} of the achievable faithfulness, and "
         f"no method is clearly better.{more}{not_shown}"
@@ -148,7 +149,7 @@ def nothing_sentence(effects: Sequence[Statistic], noun: str = "texts") -> str:
     classes = [row for row in effects if row.subset and row.value < NO_EFFECT]
     if not (whole or classes):
         return ""
-    which = "The predictions" if whole else f"Predictions of {_join([row.subset for row in classes])}"
+    which = "The predictions" if whole else f"Predictions of {join_names([row.subset for row in classes])}"
     most = max(row.value for row in whole or classes)
     return (
         f" {which} do not rest on single {unit}: without the best {unit} found, the output falls by {most:.3f} on "
@@ -189,11 +190,3 @@ def format_count(count: int, noun: str = "texts") -> str:
     ('the word', 'the 3 patches')
     """
     return f"the {UNITS[noun][0]}" if count == 1 else f"the {count} {UNITS[noun][1]}"
-
-
-def _join(names: Sequence[str]) -> str:
-    """
-    >>> _join(["a"]), _join(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -21,6 +21,7 @@ from heedful.attributions.method import Baseline, feature_counts, feature_index,
 from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
 from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
+from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
 from heedful.measures.erasure import ErasureOutputs, bin_counts
 from heedful.measures.rank_correlation import spearman
@@ -37,13 +38,11 @@ from heedful.types import (
     Attribution,
     Batch,
     Example,
-    ExposesLayers,
     Method,
     Model,
     SupportsPreparation,
     Tokenizer,
     UserError,
-    mean_over_queries,
     pool_by_word,
 )
 

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from heedful.attributions.controls import Random
 from heedful.attributions.method import Baseline
+from heedful.attributions.registry import METHODS, Methods, catalogue_name, list_methods, method_for_words
 from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, note_lines
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import (
@@ -40,26 +41,17 @@ from heedful.audits.evidence import (
 from heedful.audits.external_attributions import ExternalAttributions, external_methods
 from heedful.audits.questions import ATTENTION_FINDINGS
 from heedful.audits.work_list import CONTROL_METHODS, NULL_METHODS, AuditPlan, FinishedWork, WorkItem
-from heedful.catalogue import METHODS
 from heedful.data.columns import NO_COLUMN, TableColumns, detect_columns
 from heedful.data.io import TEXT_OR_PATH, check_types
 from heedful.data.table import EvaluationTable
 from heedful.devices import Precision, arithmetic_notes, check_device, is_same_device
 from heedful.execution.outcome import Outcome, attempt
 from heedful.execution.runner import HERE, OUT_OF_TIME, POOL, check_where, count_workers, run
-from heedful.explainer import (
-    AUDITS,
-    Explainer,
-    Methods,
-    ModelSource,
-    catalogue_name,
-    list_methods,
-    load,
-    method_for_words,
-)
+from heedful.explainer import Explainer, ModelSource, load
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.transformer import TransformerModel
+from heedful.recommendation import AUDITS
 from heedful.report.explorer import write_text_page
 from heedful.report.html import check_report_folder
 from heedful.store.atomic_write import WriteError, replace_text, translate_write_errors

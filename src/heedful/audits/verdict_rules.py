@@ -135,7 +135,8 @@ class Rules:
         table = self.evidence.erasure[key]
         gains = SIGNS[key[0]] * table[[*self.evidence.methods, *self.evidence.blind, BEST]].sub(table[NULL], axis=0)
         # Equal outputs differ from their mean by rounding, which may have the same sign on every text.
-        return gains.mask(gains.abs() < ROUNDING, 0.0)[np.isfinite(gains[BEST])]
+        rounded: pd.DataFrame = gains.mask(gains.abs() < ROUNDING, 0.0)[np.isfinite(gains[BEST])]
+        return rounded
 
     def _better_than_random(self, key: ErasureKey) -> dict[str, float]:
         """The p-value of each method, and of `BEST`, against random scores, not adjusted."""
@@ -251,7 +252,8 @@ class Rules:
         table, names = self.composite, self.evidence.methods
         if not self.evidence.blind or not len(table):
             return "", {}
-        best = max(self.evidence.blind, key=lambda name: (float(table[name].mean()), name))
+        means = table.mean()
+        best = max(self.evidence.blind, key=lambda name: (means[name], name))
         excess = [defined(table[name] - table[best]) for name in names]
         return best, dict(zip(names, adjust_holm(_p_values(excess, self.alpha, "blind orders")), strict=True))
 

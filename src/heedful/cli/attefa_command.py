@@ -26,7 +26,7 @@ from heedful.cli.recipe_run import print_plan, run_recipes, say_columns
 if TYPE_CHECKING:
     from heedful.training.objectives import Initialization
 
-DATA_HELP = "Table of your texts (CSV, TSV, JSONL or Parquet), one row per text."
+DATA_HELP = "Table of your texts (CSV, TSV, JSON, JSONL or Parquet), one row per text."
 SEEDS_HELP = "Number of adversaries."
 
 
@@ -36,8 +36,10 @@ def attefa(
     table: TableOptions,
     pool: PoolOptions,
     machine: WorkspaceOptions,
-    dev: Annotated[str | None, typer.Option("--dev", help="Table of the dev split (default: split off).")] = None,
-    test: Annotated[str | None, typer.Option("--test", help="Table of the test split (default: split off).")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", help="Table of the dev split (default: part of --data).")] = None,
+    test: Annotated[
+        str | None, typer.Option("--test", help="Table of the test split (default: part of --data).")
+    ] = None,
     encoder: Annotated[
         str, typer.Option("--encoder", help="Encoder: bilstm, gru, convolution or perceptron.")
     ] = "bilstm",

@@ -24,7 +24,7 @@ from heedful.cli.options import (
 
 REQUIREMENT_CODE = 3
 """Exit code of an audit that does not support what --require asks for."""
-DATA_HELP = "Table of texts (CSV, TSV, JSONL, JSON or Parquet); labels are optional."
+DATA_HELP = "Table of texts (CSV, TSV, JSON, JSONL or Parquet); labels are optional."
 METHOD_HELP = "Method to audit (repeatable; see `heedful list`; default: nine common ones)."
 TEXTS_HELP = "Stop after this many texts, rounded up to a full block."
 ATTRIBUTIONS_HELP = "File with attribution scores computed elsewhere, to audit as well."

@@ -41,10 +41,10 @@ def explain(
     second: Annotated[str | None, typer.Argument(help="Second text of a pair.")] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=METHOD_HELP)] = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="Class to explain (default: the predicted class).")
+        str | None, typer.Option("--target", help="Class or next token to explain (default: the predicted one).")
     ] = None,
     contrast: Annotated[
-        str | None, typer.Option("--contrast", help="Explain why the target class rather than this one.")
+        str | None, typer.Option("--contrast", help="Explain the target rather than this class or token.")
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the model's tokens instead of words.")] = False,
     text_column: TextColumnOption = None,
@@ -56,9 +56,9 @@ def explain(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 ) -> None:
     """Show which words a prediction depends on, according to one or more methods."""
+    from heedful.attributions.registry import method_for_words
     from heedful.data.io import is_table
     from heedful.devices import check_device
-    from heedful.explainer import method_for_words
     from heedful.explanation import explanations_frame, explanations_page
     from heedful.store.csv_text import csv_text
 

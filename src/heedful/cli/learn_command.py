@@ -22,7 +22,7 @@ from heedful.cli.options import (
 from heedful.cli.recipe_run import run_recipes, say_columns
 
 LEARN_AUDIT_TEXTS = 60
-DATA_HELP = "Table of texts (CSV, TSV, JSONL or Parquet); labels are optional."
+DATA_HELP = "Table of texts (CSV, TSV, JSON, JSONL or Parquet); labels are optional."
 SEEDS_HELP = "Number of students of each kind, with consecutive seeds."
 AUDIT_MINUTES_HELP = "Time budget in minutes for an audit of the learned explainer; 0 skips it."
 

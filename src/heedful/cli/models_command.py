@@ -39,7 +39,7 @@ def models(
     json_file: JsonOption = None,
     device: DeviceOption = DEFAULT_DEVICE,
 ) -> None:
-    """Show what works on a model: its attention, each method or why not, and its speed."""
+    """Show what works on a model: its attention, each method (or why it does not work), and its speed."""
     from tempfile import TemporaryDirectory
 
     from heedful.devices import check_device

@@ -35,7 +35,7 @@ QuickOption = Annotated[
     bool, typer.Option("--quick", help="Run a small version that takes minutes; the report says so.")
 ]
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
-START_HELP = "Initialize adversaries fresh, as in the papers, or from the base model (needs fewer epochs)."
+START_HELP = "Initial weights of adversaries: fresh (as in the papers) or base (the base model's; faster)."
 BASES_HELP = "Number of base models, to estimate the noise floor."
 
 TextColumnOption = Annotated[
@@ -127,7 +127,7 @@ class ModelOptions:
 
     prompt: Annotated[str | None, language_option("--prompt", help=PROMPT_HELP)] = None
     label: Annotated[
-        list[str] | None, language_option("--label", help="Label word of a class, as CLASS=WORD (repeat).")
+        list[str] | None, language_option("--label", help="Label word of a class, as CLASS=WORD (repeatable).")
     ] = None
     chat: Annotated[bool, language_option("--chat", help="Send the prompt as a user message in the chat template.")] = (
         False

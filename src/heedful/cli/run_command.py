@@ -28,7 +28,7 @@ from heedful.cli.recipe_run import print_plan, run_recipes, say_columns
 if TYPE_CHECKING:
     from heedful.papers.paper_options import PaperOptions
 
-DATA_HELP = "Table of your own texts (CSV, TSV, JSONL or Parquet) instead of the paper's corpora."
+DATA_HELP = "Table of your own texts (CSV, TSV, JSON, JSONL or Parquet) instead of the paper's corpora."
 ERROR_HELP = (
     "Target standard error of a text's normalized infidelity or change under permutation; replaces a fixed number of "
     "samples."
@@ -49,17 +49,20 @@ paper_option = functools.partial(typer.Option, rich_help_panel="Options of speci
 class PaperChoice:
     """What to run of a paper; the fields have the names that `PaperOptions` and its subclasses give them."""
 
-    corpora: Annotated[list[str] | None, typer.Option("--only", help="Restrict to this corpus (repeatable).")] = None
+    corpora: Annotated[
+        list[str] | None, typer.Option("--only", help="Corpus (repeatable; default: those of the paper).")
+    ] = None
     n_seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds (default: as in the paper).")
     ] = None
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of test instances.")] = None
     quick: QuickOption = False
-    encoders: Annotated[list[str] | None, paper_option("--encoder", help="Restrict to this encoder (repeatable).")] = (
-        None
-    )
+    encoders: Annotated[
+        list[str] | None, paper_option("--encoder", help="Encoder (repeatable; default: those of the paper).")
+    ] = None
     attentions: Annotated[
-        list[str] | None, paper_option("--attention", help="Restrict to this attention mechanism (repeatable).")
+        list[str] | None,
+        paper_option("--attention", help="Attention mechanism (repeatable; default: those of the paper)."),
     ] = None
     embeddings: Annotated[str | None, paper_option("--embeddings", help=EMBEDDINGS_HELP)] = None
     error: Annotated[float | None, paper_option("--error", help=ERROR_HELP)] = None

@@ -39,7 +39,10 @@ def study_build(
         str, design_option("--task", help="rank (order the heat-maps), simulate (guess the prediction) or both.")
     ] = "rank",
     items_by: Annotated[
-        str, design_option("--items-by", help="Draw items by predicted class, or by disagreement between the methods.")
+        str,
+        design_option(
+            "--items-by", help="Draw items by predicted class (class) or where methods differ (disagreement)."
+        ),
     ] = "class",
     max_words: Annotated[int, design_option("--max-words", help="Skip texts with more words.")] = 200,
     checks: Annotated[
@@ -54,14 +57,14 @@ def study_build(
     ] = None,
     seed: SeedOption = 0,
     scores: Annotated[
-        str, display_option("--scores", help="Show positive scores (for the prediction), or the size of all scores.")
+        str, display_option("--scores", help="Scores to show: positive (for the prediction) or size (absolute).")
     ] = "positive",
     scale: Annotated[
-        str, display_option("--scale", help="Shade by share of the largest score, or by rank (equal for all methods).")
+        str, display_option("--scale", help="Shading: share (of the largest score) or rank (same for all methods).")
     ] = "share",
     title: Annotated[str, display_option("--title", help="Title of the pages.")] = "",
     url: Annotated[str, typer.Option("--url", help="Address where people reach the study.")] = "http://127.0.0.1:8000",
-    model: Annotated[str, typer.Option("--model", help="Part of the model's name, if there are several.")] = "",
+    model: Annotated[str, typer.Option("--model", help="Part of the model's name, if several models are stored.")] = "",
     database: DatabaseOption = "",
     out: Annotated[Path, typer.Option("--out", help="Folder for the study.")] = DEFAULT_STUDY,
     dry_run: Annotated[
@@ -151,7 +154,7 @@ def study_rate(
     seed: SeedOption = 0,
     database: DatabaseOption = "",
 ) -> None:
-    """Rate the methods from people's answers (order, gains and agreement), also for `heedful report`."""
+    """Rate the methods by people's answers: order, gains and agreement. `heedful report` includes the rating."""
     _check_study_extra()
     from heedful.store.workspace import Workspace
     from heedful.study.rating import interpretation, rate_study, store_rating, write_rating_page

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal
 
-from heedful.data.io import OPTIONAL_TEXT, TEXT_OR_PATH, Row, check_types, declared_classes, file_type
+from heedful.data.io import TEXT_OR_PATH, Row, check_fields, check_types, declared_classes, file_type
 from heedful.data.label_match import CERTAIN_MATCHES, MATCH_NAMES, LabelMatch, LabelOrder, match_labels
 from heedful.data.rationales import (
     CHECKED_CELLS,
@@ -105,18 +105,7 @@ class TableColumns:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        columns = ("text", "second_text", "label", "rationale", "uid", "rationale_form")
-        check_types(
-            "TableColumns",
-            {
-                **{name: (vars(self)[name], OPTIONAL_TEXT) for name in columns},
-                "task": (self.task, str),
-                "classes": (self.classes, tuple),
-                "seed": (self.seed, int),
-            },
-        )
-        check_types("TableColumns", {f"class {number}": (name, str) for number, name in enumerate(self.classes)})
-        check_choice("task", self.task, TaskName)
+        check_fields(self)
         if self.rationale_form is not None:
             check_choice("rationale form", self.rationale_form, RationaleForm)
         repeated = next((name for name, count in Counter(self.classes).items() if count > 1), None)
@@ -365,6 +354,9 @@ class _ColumnFinder:
                     self.facts[column] = _ColumnFacts()
                 self.facts[column].add(row, column)
 
+    def _plain_rows(self) -> Iterator[Row]:
+        return (standard.row for standard in self.source.rows())
+
     def named(self, names: Sequence[str]) -> list[str]:
         """The columns with one of these names, in the order of the names."""
         keys = {column: _column_key(column) for column in self.facts}
@@ -418,8 +410,7 @@ class _ColumnFinder:
             return rest[0], None if second == NO_COLUMN else second
         if not pairs and not rest:
             raise UserError(
-                f"{self.source.name}: no column of texts is found among {_list(list(self.facts))}; name it with "
-                "--text-column"
+                f"{self.source.name}: no text column found among {_list(list(self.facts))}; name it with --text-column"
             )
         candidates = [" with ".join(map(shorten, pair)) for pair in pairs] + [shorten(column) for column in rest]
         raise UserError(
@@ -473,7 +464,7 @@ class _ColumnFinder:
     def _refuse_ids(self, column: str) -> None:
         """UserError with the first row that has no id, or that of another row."""
         locations: dict[str, str] = {}
-        for row in (standard.row for standard in self.source.rows()):
+        for row in self._plain_rows():
             uid = label_text(row, column) if column in row.values else None
             fault = "no id" if uid is None else f"the id {shorten(uid)} of {locations[uid]}" if uid in locations else ""
             if fault or uid is None:
@@ -526,7 +517,7 @@ class _ColumnFinder:
     def _first_of_equal(self, names: Sequence[str]) -> str:
         """The first column, if the others only have other names for its classes."""
         pairs: dict[str, set[tuple[str, str]]] = {name: set() for name in names[1:]}
-        for row in (standard.row for standard in self.source.rows()) if len(names) > 1 else ():
+        for row in self._plain_rows() if len(names) > 1 else ():
             labels = {name: label_text(row, name) or "" for name in names if name in row.values}
             for name in names[1:]:
                 pairs[name].add((labels.get(names[0], ""), labels.get(name, "")))
@@ -563,7 +554,7 @@ class _ColumnFinder:
         """The column whose values are matched best, if all columns say the same of every row."""
         names = list(matches)
         index = [dict(matches[name][1]) for name in names]
-        for row in (standard.row for standard in self.source.rows()):
+        for row in self._plain_rows():
             texts = [label_text(row, name) if name in row.values else None for name in names]
             outputs = {of_text.get(text) for of_text, text in zip(index, texts, strict=True) if text is not None}
             if len(outputs) > 1:
@@ -589,7 +580,7 @@ class _ColumnFinder:
         if len(forms) > 1:
             raise UserError(self._ambiguous("rationale", list(forms), "--rationale-column"))
         if self.chosen.rationale_form is not None and not forms:
-            raise UserError(f"{self.source.name}: no column of rationales is found; name it with --rationale-column")
+            raise UserError(f"{self.source.name}: no rationale column found; name it with --rationale-column")
         for name, reading in forms.items():
             assumed: tuple[Assumed, ...] = ("rationale",) if reading.is_assumed else ()
             columns = replace(columns, rationale=name, rationale_form=reading.form, assumed=assumed)
@@ -603,8 +594,7 @@ class _ColumnFinder:
         return find_rationale_form(self._cells(columns, name), name)
 
     def _cells(self, columns: DetectedColumns, name: str) -> Iterator[RationaleCell]:
-        for number, standard in enumerate(self.source.rows()):
-            row = standard.row
+        for number, row in enumerate(self._plain_rows()):
             parts = text_of_row(row, columns.texts)
             if parts is not None:
                 yield read_rationale_cell(row.values.get(name), parts, row.location)

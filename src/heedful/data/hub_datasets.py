@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from heedful.data.columns import TableColumns
-from heedful.data.io import (
-    OPTIONAL_TEXT,
-    TEXT_OR_PATH,
-    FileCorpus,
-    Row,
-    SplitRows,
-    check_types,
-    find_path,
-)
+from heedful.data.io import FileCorpus, Row, SplitRows, check_fields, find_path
 from heedful.data.table import DEFAULT_WORDS, splits_from_rows
 from heedful.data.words import Words
 from heedful.types import Corpus, Split, Splits, UserError, first_line
@@ -36,12 +28,12 @@ if TYPE_CHECKING:
 class SavedDataset(FileCorpus):
     """A folder written by `save_to_disk` of the `datasets` library."""
 
-    folder: str
+    folder: str | Path
     columns: TableColumns = field(default_factory=TableColumns)
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
     def __post_init__(self) -> None:
-        check_types("SavedDataset", {"folder": (self.folder, TEXT_OR_PATH), "columns": (self.columns, TableColumns)})
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -73,9 +65,7 @@ class HubDataset(Corpus):
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
     def __post_init__(self) -> None:
-        names = {"config": (self.config, OPTIONAL_TEXT), "revision": (self.revision, OPTIONAL_TEXT)}
-        columns = {"columns": (self.columns, TableColumns)}
-        check_types("HubDataset", {"repository": (self.repository, str), **names, **columns})
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -106,9 +96,8 @@ def load_from_hub(repository: Repository) -> DatasetDict:
     try:
         loaded = datasets.load_dataset(repository.name, repository.config, revision=repository.revision)
     except (OSError, ValueError, RuntimeError, HfHubHTTPError, HFValidationError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"{repository.name}: could not be loaded from the hub ({reason}); check the id and the "
+            f"{repository.name}: could not be loaded from the hub ({first_line(error)}); check the id and the "
             "connection, or save the dataset elsewhere with save_to_disk and give that folder"
         ) from error
     return datasets.DatasetDict({"train": loaded}) if isinstance(loaded, datasets.Dataset) else loaded

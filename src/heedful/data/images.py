@@ -73,21 +73,21 @@ def _image_examples(prefix: str, pixels: _Pixels, labels: _Pixels, *, max_value:
 
 
 class CIFAR10(ImageCorpus):
-    """Photographs of ten classes, 32 x 32 pixels in colour."""
+    """Color photographs of ten classes, 32 x 32 pixels."""
 
     name: ClassVar[str] = "cifar10"
     num_classes: ClassVar[int] = 10
 
 
 class CIFAR100(ImageCorpus):
-    """Photographs of a hundred classes, 32 x 32 pixels in colour; used by SMaT."""
+    """Color photographs of a hundred classes, 32 x 32 pixels; used by SMaT."""
 
     name: ClassVar[str] = "cifar100"
     num_classes: ClassVar[int] = 100
 
 
 class FashionMNIST(ImageCorpus):
-    """Ten classes of clothes, 28 x 28 pixels in grey."""
+    """Gray-scale images of ten classes of clothes, 28 x 28 pixels."""
 
     name: ClassVar[str] = "fashion-mnist"
     num_classes: ClassVar[int] = 10
@@ -95,7 +95,7 @@ class FashionMNIST(ImageCorpus):
 
 @dataclass(frozen=True)
 class Digits(Corpus):
-    """The 1 797 handwritten digits of scikit-learn, 8 x 8 pixels in grey; needs no file."""
+    """The 1 797 handwritten digits of scikit-learn, 8 x 8 pixels in gray scale; needs no file."""
 
     name: ClassVar[str] = "digits"
     tokenization: ClassVar[Patches] = Patches(2)
@@ -109,7 +109,8 @@ class Digits(Corpus):
         )
 
     def digest(self, data: Path) -> str:
-        return _hash_digits()
+        pixels, labels = _load_digits()
+        return hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
 
 
 @lru_cache(maxsize=1)
@@ -118,9 +119,3 @@ def _load_digits() -> tuple[_Pixels, _Pixels]:
 
     digits = load_digits()
     return np.asarray(digits.images, dtype=np.float64), np.asarray(digits.target, dtype=np.int64)
-
-
-@lru_cache(maxsize=1)
-def _hash_digits() -> str:
-    pixels, labels = _load_digits()
-    return hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()

@@ -19,20 +19,21 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from importlib import metadata
 from itertools import chain, islice
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
 
 from heedful.store.file_digest import FileState, file_state, hash_files
-from heedful.types import Corpus, Split, Splits, UserError, first_line, shorten, user_path
+from heedful.types import Corpus, Split, Splits, UserError, check_choice, first_line, shorten, user_path
 
 if TYPE_CHECKING:
     import pyarrow
+    from _typeshed import DataclassInstance
 
 MAX_LINE_SIZE = 1 << 26
 """Maximum bytes of a line and characters of a field; a file with longer ones is not a table."""
@@ -94,15 +95,11 @@ class Row:
         """The number in a column."""
         value = self.value(column)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(
-                f"{self.location}: column '{column}' holds {shorten(value)}, not a number; fix or refetch the file"
-            )
+            raise self._refuse(column, value, "not a number")
         try:
             return float(value)
         except OverflowError as error:
-            raise UserError(
-                f"{self.location}: column '{column}' holds {shorten(value)}, which is too large; refetch the file"
-            ) from error
+            raise self._refuse(column, value, "which is too large") from error
 
     def class_index(self, column: str, classes: Sequence[str]) -> int:
         """The class index in a column that holds class names or indices."""
@@ -122,15 +119,17 @@ class Row:
             if isinstance(value, list):
                 for item in value:
                     yield from flatten(item)
-            elif isinstance(value, int) and not isinstance(value, bool):
-                yield value
-            else:
-                raise UserError(
-                    f"{self.location}: column '{column}' holds {shorten(value)}, not an integer; "
-                    "fix or refetch the file"
-                )
+                return
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise self._refuse(column, value, "not an integer")
+            yield value
 
         return tuple(flatten(self.value(column)))
+
+    def _refuse(self, column: str, value: object, reason: str) -> UserError:
+        return UserError(
+            f"{self.location}: column '{column}' holds {shorten(value)}, {reason}; fix or refetch the file"
+        )
 
     def word_mask(self, column: str, num_words: int) -> tuple[bool, ...]:
         """One entry per word, True at the word indices in a column of evidence."""
@@ -150,9 +149,6 @@ def shorten_name(name: object) -> str:
 
 
 TEXT_OR_PATH = (str, Path)
-OPTIONAL_TEXT = (str, NoneType)
-
-
 _TYPE_NAMES: Mapping[type, str] = {NoneType: "None", Integral: "a whole number", Real: "a number"}
 
 
@@ -168,6 +164,20 @@ def check_types(name: str, fields: Mapping[str, tuple[object, type | tuple[type,
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join(_TYPE_NAMES.get(kind, kind.__name__) for kind in kinds)
             raise UserError(f"{name}: {field} is {shorten(value)}; give {names}")
+
+
+def check_fields(instance: DataclassInstance) -> None:
+    """UserError unless each field of a dataclass, and each entry of its tuples, has the declared type."""
+    owner, types = type(instance).__name__, get_type_hints(type(instance))
+    for name in (entry.name for entry in fields(instance)):
+        value, kind = getattr(instance, name), types[name]
+        if get_origin(kind) is Literal:
+            check_choice(name, value, kind)
+        elif get_origin(kind) is tuple:
+            check_types(owner, {name: (value, tuple)})
+            check_types(owner, {f"{name}[{index}]": (entry, get_args(kind)[0]) for index, entry in enumerate(value)})
+        else:
+            check_types(owner, {name: (value, get_args(kind) or kind)})
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

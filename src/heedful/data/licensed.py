@@ -142,7 +142,7 @@ class Diabetes(FileCorpus):
 
 @dataclass(frozen=True)
 class Anemia(FileCorpus):
-    """MIMIC-III discharge summaries with either acute (285.1) or chronic (285.2x) anaemia, not both.
+    """MIMIC-III discharge summaries with either acute (285.1) or chronic (285.2x) anemia, not both.
 
     The label follows the released code: acute is 1, chronic is 0. Both papers print the opposite.
     """

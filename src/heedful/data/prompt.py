@@ -12,40 +12,43 @@ import os
 import re
 import subprocess
 import sys
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from heedful.data.subwords import NO_LIMIT, load_tokenizer, max_positions, unit_names
+from heedful.data.subwords import (
+    PretrainedTokenizer,
+    load_tokenizer,
+    max_positions,
+    smallest_limit,
+    word_ends,
+    word_number,
+)
 from heedful.data.tokenization import (
     TRUNCATED,
     TokenizedExample,
     count_answers,
     drop_empty,
-    pad_batch,
     read_saved_number,
     text_parts,
 )
 from heedful.data.words import UNKNOWN_SHARE
-from heedful.store.model_folder import hash_model_folder
+from heedful.store.model_folder import hash_model_source
 from heedful.store.recipe import added_field
 from heedful.types import (
-    Batch,
     DiskResource,
     Example,
     Selection,
     Tokenization,
-    Tokenizer,
     UserError,
+    first_line,
     shorten,
-    user_path,
 )
 
 if TYPE_CHECKING:  # takes seconds to import
-    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase
 
 FIELDS = ("{text}", "{second}")
 """Where the texts of an example stand in a prompt."""
@@ -53,7 +56,6 @@ MASK_FIELD = "[MASK]"
 """Stands for the mask token of any tokenizer."""
 NEUTRAL_TOKENS = ("pad_token", "eos_token", "bos_token", "unk_token")
 """Tokens that stand for a removed one, the first that a tokenizer has."""
-_NON_SPACE = re.compile(r"\S+")
 _VISIBLE = re.compile(r"\S")
 
 
@@ -147,9 +149,7 @@ class Prompted(Tokenization, DiskResource):
         return drop_empty(examples)
 
     def digest(self, data: Path) -> str:
-        """A hash of all files in a folder but the weights, or the name of a hub model."""
-        folder = user_path(self.source)
-        return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
+        return hash_model_source(self.source, with_weights=False)
 
     def _make_tokenizer(self, num_answers: int) -> PromptTokenizer:
         limit = max_positions(self.source)
@@ -162,7 +162,7 @@ class Prompted(Tokenization, DiskResource):
         )
 
 
-class PromptTokenizer(Tokenizer):
+class PromptTokenizer(PretrainedTokenizer):
     """Batches of prompts with texts in them.
 
     Args:
@@ -179,17 +179,10 @@ class PromptTokenizer(Tokenizer):
         *,
         num_answers: int = 0,
     ) -> None:
+        super().__init__(tokenizer, num_answers)
         prompt = render_chat(tokenizer, prompt)
-        self._tokenizer, self.prompt, self.masks, self._num_answers = tokenizer, prompt, masks, num_answers
-        if not tokenizer.is_fast:
-            raise UserError(
-                f"{type(tokenizer).__name__} has no character offsets: "
-                "use the fast version of this tokenizer (a folder with tokenizer.json)"
-            )
-        limits = [
-            limit for limit in (tokenizer.model_max_length, max_length) if limit is not None and limit <= NO_LIMIT
-        ]
-        self.max_length = min(limits, default=None)
+        self.prompt, self.masks = prompt, masks
+        self.max_length = smallest_limit(tokenizer.model_max_length, max_length)
         self._pad_id, self.neutral_token = _neutral_token(tokenizer)
         self._template = _insert_masks(tokenizer, prompt, masks)
         fixed = len(self._tokenize(tuple("x" for _ in prompt.fields)).ids) - len(prompt.fields)
@@ -199,19 +192,13 @@ class PromptTokenizer(Tokenizer):
                 "the prompt"
             )
 
-    def __call__(self, examples: Sequence[Example]) -> Batch:
-        rows = [self._truncate(self._tokenize(self._parts(example))) for example in examples]
-        batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
-        return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
-
-    def count_truncated(self, examples: Sequence[Example]) -> int:
-        limit = self.max_length
-        return 0 if limit is None else sum(len(self._tokenize(self._parts(each)).ids) > limit for each in examples)
+    def _tokenize_examples(self, examples: Sequence[Example], *, truncate: bool) -> list[TokenizedExample]:
+        rows = [self._tokenize(self._parts(example)) for example in examples]
+        return [self._truncate(row) for row in rows] if truncate else rows
 
     def count_unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
         unknown = words = 0
-        for example in examples:
-            row = self._tokenize(self._parts(example))
+        for row in self._tokenize_examples(examples, truncate=False):
             tokens = [(token, word) for token, word in zip(row.ids, row.words, strict=True) if word >= 0]
             numbers = {word for _, word in tokens}
             words += len(numbers)
@@ -236,26 +223,12 @@ class PromptTokenizer(Tokenizer):
             return ""
         return f"{self.neutral_token} stands for a removed token; set pad_token in tokenizer_config.json for another"
 
-    def unit_texts(self, batch: Batch) -> list[list[str]]:
-        rows = zip(batch.inputs.tolist(), batch.words.tolist(), batch.lengths.tolist(), strict=True)
-        return [
-            [self._unit_text(number, is_prompt=word < 0) for number, word in zip(ids[:n], words[:n], strict=True)]
-            for ids, words, n in rows
-        ]
-
-    def _unit_text(self, number: int, *, is_prompt: bool) -> str:
-        text, special = unit_names(self._tokenizer, number)
-        if not is_prompt:
-            return text
-        return special if number in self._tokenizer.all_special_ids else f"<{text}>"
-
-    def state(self) -> dict[str, object]:
-        return {"answers": self._num_answers}
+    def _names(self, number: int) -> tuple[str, str]:
+        text, special = super()._names(number)
+        return text, special if number in self._tokenizer.all_special_ids else f"<{text}>"
 
     def definition(self) -> str:
-        rules = json.loads(cast("PreTrainedTokenizerFast", self._tokenizer).backend_tokenizer.to_str())
-        rules = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}
-        return json.dumps([self.max_length, self._pad_id, self._template, rules], sort_keys=True)
+        return self._dump_definition(self.max_length, self._pad_id, self._template)
 
     def label_tokens(self, labels: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
         """The tokens of each label word behind the prompt, or in place of its mask tokens."""
@@ -263,7 +236,8 @@ class PromptTokenizer(Tokenizer):
         for name, word in labels.items():
             if not isinstance(word, str) or not word.strip():
                 raise UserError(f"the label word of {name} is empty: give a word such as ' good'")
-            ids = self._mask_word(word) if self.masks else self._next_word(name, word)
+            spelled = self._tokenizer.encode(word, add_special_tokens=False) if self.masks else None
+            ids = self._next_word(name, word) if spelled is None else tuple(spelled)
             unknown = self._tokenizer.unk_token_id
             if not ids or (unknown is not None and unknown in ids):
                 raise UserError(f"the tokenizer does not know the label word {word!r} of {name}: choose another")
@@ -285,9 +259,6 @@ class PromptTokenizer(Tokenizer):
         """The mask token that is read; None for a causal model."""
         number = self._tokenizer.mask_token_id
         return number if self.masks and isinstance(number, int) else None
-
-    def _mask_word(self, word: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(word, add_special_tokens=False))
 
     def _next_word(self, name: str, word: str) -> tuple[int, ...]:
         """The tokens that a word adds behind the prompt; spelled with the prompt, since spaces belong to words."""
@@ -323,7 +294,7 @@ class PromptTokenizer(Tokenizer):
         last = len(ids)
         while not self.masks and last and owners[last - 1] is None:
             last -= 1  # nothing may stand between the prompt and the word that follows it
-        ends = [[match.end() for match in _NON_SPACE.finditer(text)] for text in texts]
+        ends = word_ends(texts)
         row, part = TokenizedExample([], [], []), 0
         for number, owner, (start, end) in zip(ids[:last], owners, offsets, strict=False):
             visible = _VISIBLE.search(whole, start, end)
@@ -334,7 +305,7 @@ class PromptTokenizer(Tokenizer):
             part = inside[0] if inside else part
             row.ids.append(number)
             row.segments.append(part)
-            row.words.append(-1 if not inside else _word_number(ends, part, offset - spans[part][0]))
+            row.words.append(-1 if not inside else word_number(ends, part, offset - spans[part][0]))
         return row
 
     def _truncate(self, row: TokenizedExample) -> TokenizedExample:
@@ -354,12 +325,6 @@ class PromptTokenizer(Tokenizer):
             kept_tokens = [token_index for token_index in kept_tokens if token_index not in dropped]
         columns = (row.ids, row.segments, row.words)
         return TokenizedExample(*([values[index] for index in kept_tokens] for values in columns))
-
-
-def _word_number(ends: list[list[int]], part: int, offset: int) -> int:
-    """The word with the first visible character at or after `place` of a part, else the last; over all parts."""
-    word_index = max(0, min(bisect_right(ends[part], offset), len(ends[part]) - 1))
-    return word_index + sum(map(len, ends[:part]))
 
 
 def _fill(template: str, texts: tuple[str, ...]) -> tuple[str, list[tuple[int, int]]]:
@@ -399,7 +364,7 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> Prompt:
     try:
         template = tokenizer.get_chat_template()
     except ValueError as error:  # several templates, and none by default
-        raise _chat_template_error((str(error).splitlines() or ["no default"])[0]) from error
+        raise _chat_template_error(first_line(error)) from error
     rendered = _run_chat_template({"messages": messages, "template": template, "tokens": tokenizer.special_tokens_map})
     if any(rendered.count(field) != 1 for field in prompt.fields):
         raise UserError("the chat template of the tokenizer leaves the text out: write the prompt as a text")

@@ -260,12 +260,7 @@ def read_rationale(cell: RationaleCell, form: RationaleForm) -> tuple[bool, ...]
     if form == "indices":
         marks = {number for numbers in cell.numbers for number in numbers}
     else:
-        wrong = next((span for span in cell.numbers if len(span) != 2 or not 0 <= span[0] < span[1] <= num_words), None)
-        if wrong is not None:
-            raise UserError(
-                f"{cell.location}: the rationale has the span of words {shorten(list(wrong))}, but the text has "
-                f"{num_words} words"
-            )
+        _check_spans(cell, num_words, "words")
         marks = {number for start, end in cell.numbers for number in range(start, end)}
     outside = next((number for number in marks if not 0 <= number < num_words), None)
     if outside is not None:
@@ -290,13 +285,16 @@ def _flags(cell: RationaleCell, numbers: Sequence[int], *, graded: bool) -> tupl
 def _words_of_spans(cell: RationaleCell) -> tuple[bool, ...]:
     """The words of the first part that share a character with a span."""
     text = cell.parts[0]
-    wrong = next((span for span in cell.numbers if len(span) != 2 or not 0 <= span[0] < span[1] <= len(text)), None)
+    _check_spans(cell, len(text), "characters")
+    return _overlap(text, cell.numbers) + (False,) * (cell.num_words - len(text.split()))
+
+
+def _check_spans(cell: RationaleCell, length: int, unit: str) -> None:
+    wrong = next((span for span in cell.numbers if len(span) != 2 or not 0 <= span[0] < span[1] <= length), None)
     if wrong is not None:
         raise UserError(
-            f"{cell.location}: the rationale has the span {shorten(list(wrong))}, but the text has {len(text)} "
-            "characters"
+            f"{cell.location}: the rationale has the span {shorten(list(wrong))}, but the text has {length} {unit}"
         )
-    return _overlap(text, cell.numbers) + (False,) * (cell.num_words - len(text.split()))
 
 
 def _overlap(text: str, spans: Iterable[Sequence[int]]) -> tuple[bool, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from heedful.data.tokenization import (
     read_saved_number,
     text_parts,
 )
-from heedful.store.model_folder import check_model_code, hash_model_folder, read_adapter_base, read_model_settings
+from heedful.store.model_folder import check_model_code, hash_model_source, read_adapter_base, read_model_settings
 from heedful.types import (
     Batch,
     DiskResource,
@@ -90,9 +91,7 @@ class Subwords(Tokenization, DiskResource):
         return drop_by_length(texts, lengths, None, self.shorter_than)
 
     def digest(self, data: Path) -> str:
-        """A hash of all files in a folder but the weights, or the name of a hub model."""
-        folder = user_path(self.source)
-        return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
+        return hash_model_source(self.source, with_weights=False)
 
     def _make_tokenizer(self, num_answers: int) -> SubwordTokenizer:
         tokenizer = load_tokenizer(self.source)
@@ -102,7 +101,61 @@ class Subwords(Tokenization, DiskResource):
         return SubwordTokenizer(tokenizer, limit, num_answers=num_answers)
 
 
-class SubwordTokenizer(Tokenizer):
+class PretrainedTokenizer(Tokenizer):
+    """What batches of texts and of prompts from a tokenizer of transformers have in common."""
+
+    max_length: int | None
+    _pad_id: int
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, num_answers: int) -> None:
+        self._tokenizer, self._num_answers = tokenizer, num_answers
+        if not tokenizer.is_fast:
+            raise UserError(
+                f"{type(tokenizer).__name__} has no character offsets: "
+                "use the fast version of this tokenizer (a folder with tokenizer.json)"
+            )
+
+    @abstractmethod
+    def _tokenize_examples(self, examples: Sequence[Example], *, truncate: bool) -> list[TokenizedExample]:
+        """The tokens of each example, all of them or as many as the model reads."""
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        rows = self._tokenize_examples(examples, truncate=True)
+        batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
+        return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
+
+    def count_truncated(self, examples: Sequence[Example]) -> int:
+        limit = self.max_length
+        if limit is None:
+            return 0
+        return sum(len(row.ids) > limit for row in self._tokenize_examples(examples, truncate=False))
+
+    def unit_texts(self, batch: Batch) -> list[list[str]]:
+        names = {number: self._names(number) for number in set(batch.inputs.flatten().tolist())}
+        rows = zip(batch.inputs.tolist(), batch.words.tolist(), batch.lengths.tolist(), strict=True)
+        return [
+            [names[number][0 if word >= 0 else 1] for number, word in zip(ids[:n], words[:n], strict=True)]
+            for ids, words, n in rows
+        ]
+
+    def state(self) -> dict[str, object]:
+        return {"answers": self._num_answers}
+
+    def _names(self, number: int) -> tuple[str, str]:
+        """The name of a token of the text, and of the same token outside the text."""
+        token = str(self._tokenizer.convert_ids_to_tokens(number))
+        special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
+        return str(self._tokenizer.decode([number])).strip() or token, special
+
+    def _dump_definition(self, *settings: object) -> str:
+        """The settings and the rules of the tokenizer as text."""
+        rules = json.loads(cast("PreTrainedTokenizerFast", self._tokenizer).backend_tokenizer.to_str())
+        # Every call sets truncation and padding anew, so that these say nothing.
+        rules = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}
+        return json.dumps([*settings, rules], sort_keys=True)
+
+
+class SubwordTokenizer(PretrainedTokenizer):
     """Batches of subword ids from a Hugging Face tokenizer.
 
     Args:
@@ -112,26 +165,18 @@ class SubwordTokenizer(Tokenizer):
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, *, num_answers: int = 0
     ) -> None:
-        self._tokenizer = tokenizer
-        self._num_answers = num_answers
-        if not tokenizer.is_fast:
-            raise UserError(
-                f"{type(tokenizer).__name__} has no character offsets: "
-                "use the fast version of this tokenizer (a folder with tokenizer.json)"
-            )
+        super().__init__(tokenizer, num_answers)
         if not isinstance(tokenizer.pad_token_id, int):
             raise UserError("the tokenizer has no padding token: set tokenizer.pad_token, for example to its eos_token")
         self._pad_id = tokenizer.pad_token_id
-        tokenizer_limit = tokenizer.model_max_length if tokenizer.model_max_length <= NO_LIMIT else None
-        self.max_length = tokenizer_limit if max_length is None else max_length
+        self.max_length = smallest_limit(tokenizer.model_max_length) if max_length is None else max_length
         least = tokenizer.num_special_tokens_to_add(pair=True) + 2
         if self.max_length is not None and self.max_length < least:
             raise UserError(f"max_length is {self.max_length}: it must be at least {least} to hold a pair of texts")
 
-    def __call__(self, examples: Sequence[Example]) -> Batch:
-        rows = [_tokenized_example(*encoded) for encoded in self._encode(examples, limit=self.max_length)]
-        batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
-        return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
+    def _tokenize_examples(self, examples: Sequence[Example], *, truncate: bool) -> list[TokenizedExample]:
+        limit = self.max_length if truncate else None
+        return [_tokenized_example(*encoded) for encoded in self._encode(examples, limit=limit)]
 
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
         truncated = lost = marked = 0
@@ -150,12 +195,8 @@ class SubwordTokenizer(Tokenizer):
         notes: dict[str, int | float | str] = {f"{TRUNCATED} at the {end} to {limit}": truncated} if truncated else {}
         return notes | ({"rationale words without a token": f"{lost} of {marked}"} if lost else {})
 
-    def count_truncated(self, examples: Sequence[Example]) -> int:
-        limit, encoded = self.max_length, self._encode(examples, limit=None)
-        return 0 if limit is None else sum(len(tokens["input_ids"][row]) > limit for tokens, row, *_ in encoded)
-
     def count_unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
-        rows = [_tokenized_example(*encoded) for encoded in self._encode(examples, limit=None)]
+        rows = self._tokenize_examples(examples, truncate=False)
         # A sentencepiece model has a token for the space before a word that it does not know.
         empty = {
             number
@@ -167,23 +208,8 @@ class SubwordTokenizer(Tokenizer):
         words = sum(len(text.split()) for example in examples for text in text_parts(example))
         return words - sum(len(row - {-1}) for row in known), words
 
-    def unit_texts(self, batch: Batch) -> list[list[str]]:
-        names = {number: unit_names(self._tokenizer, number) for number in set(batch.inputs.flatten().tolist())}
-        rows = zip(batch.inputs.tolist(), batch.words.tolist(), batch.lengths.tolist(), strict=True)
-        return [
-            [names[number][0 if word >= 0 else 1] for number, word in zip(ids[:n], words[:n], strict=True)]
-            for ids, words, n in rows
-        ]
-
-    def state(self) -> dict[str, object]:
-        return {"answers": self._num_answers}
-
     def definition(self) -> str:
-        tokenizer = self._tokenizer
-        rules = json.loads(cast("PreTrainedTokenizerFast", tokenizer).backend_tokenizer.to_str())
-        # Every call sets truncation and padding anew, so that these say nothing.
-        rules = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}
-        return json.dumps([self.max_length, tokenizer.truncation_side, tokenizer.pad_token_id, rules], sort_keys=True)
+        return self._dump_definition(self.max_length, self._tokenizer.truncation_side, self._pad_id)
 
     def _encode(self, examples: Sequence[Example], *, limit: int | None) -> list[Encoding]:
         """The encodings in the order of the examples; a tokenizer takes single texts or pairs, not both at once."""
@@ -210,18 +236,15 @@ class SubwordTokenizer(Tokenizer):
         return [encodings[index] for index in range(len(texts))]
 
 
-def unit_names(tokenizer: PreTrainedTokenizerBase, number: int) -> tuple[str, str]:
-    """The name of a token as text, and as a special token."""
-    token = str(tokenizer.convert_ids_to_tokens(number))
-    special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
-    return str(tokenizer.decode([number])).strip() or token, special
+def smallest_limit(*limits: int | None) -> int | None:
+    """The number of tokens that all limits allow; None without a limit."""
+    return min((limit for limit in limits if limit is not None and limit <= NO_LIMIT), default=None)
 
 
 def wrap_tokenizer(tokenizer: object, max_length: int | None) -> SubwordTokenizer:
     """Batches from a tokenizer of the user, which stays unchanged; texts end at `max_length` or its own limit."""
     copied = copy_tokenizer(tokenizer)
-    limits = [limit for limit in (copied.model_max_length, max_length) if limit is not None and limit <= NO_LIMIT]
-    return SubwordTokenizer(copied, min(limits, default=None))
+    return SubwordTokenizer(copied, smallest_limit(copied.model_max_length, max_length))
 
 
 def copy_tokenizer(tokenizer: object) -> PreTrainedTokenizerBase:
@@ -251,10 +274,9 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
         special = [getattr(tokenizer, f"{role}_token_id") for role in ("pad", "unk", "mask", "eos", "bos")]
         tokenizer("a text", verbose=False)["input_ids"]
     except Exception as error:  # settings decide which lines of the library fail, and how
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"the tokenizer {name} cannot read a text ({reason}): correct its tokenizer_config.json, or save it again "
-            "with save_pretrained"
+            f"the tokenizer {name} cannot read a text ({first_line(error)}): correct its tokenizer_config.json, or "
+            "save it again with save_pretrained"
         ) from error
     if not all(isinstance(number, int | None) for number in special):
         raise UserError(f"the tokenizer {name} has a special token without a number: correct its tokenizer_config.json")
@@ -262,17 +284,25 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
 
 def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> TokenizedExample:
     """The tokens of one example; special tokens belong to the part that they follow, as in BERT."""
-    ends = [[match.end() for match in _NON_SPACE.finditer(text)] for text in texts]
-    before = (0, len(ends[0]))
+    ends = word_ends(texts)
     segments, words, part = [], [], 0
     owners = encoded.sequence_ids(number)
     for owner, (start, _) in zip(owners, encoded["offset_mapping"][number], strict=True):
         part = part if owner is None else owner
         segments.append(part)
-        # The word with the first visible character at or after `start`, else the last word.
-        word = 0 if owner is None else max(0, min(bisect_right(ends[owner], start), len(ends[owner]) - 1))
-        words.append(-1 if owner is None else before[owner] + word)
+        words.append(-1 if owner is None else word_number(ends, owner, start))
     return TokenizedExample(list(encoded["input_ids"][number]), segments, words)
+
+
+def word_ends(texts: Sequence[str]) -> list[list[int]]:
+    """Where the whitespace words of each part end."""
+    return [[match.end() for match in _NON_SPACE.finditer(text)] for text in texts]
+
+
+def word_number(ends: list[list[int]], part: int, offset: int) -> int:
+    """The word with the first visible character at or after an offset in a part, else its last; over all parts."""
+    word_index = max(0, min(bisect_right(ends[part], offset), len(ends[part]) - 1))
+    return word_index + sum(map(len, ends[:part]))
 
 
 def load_tokenizer(source: str) -> PreTrainedTokenizerBase:

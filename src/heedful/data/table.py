@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import NoneType
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +29,7 @@ from heedful.data.columns import (
     detect_columns,
     detect_in_rows,
 )
-from heedful.data.io import TEXT_OR_PATH, FileCorpus, Row, SplitRows, check_types, find_path, shorten_name
+from heedful.data.io import FileCorpus, Row, SplitRows, check_fields, find_path, shorten_name
 from heedful.data.rationales import read_rationale, read_rationale_cell
 from heedful.data.rows import (
     NO_LABEL,
@@ -210,7 +209,7 @@ def _repeated(ids: NDArray[np.uint64], is_kept: NDArray[np.bool_]) -> NDArray[np
     return np.isin(ids, values[counts > 1])
 
 
-def _named_after(path: str) -> str:
+def _named_after(path: str | Path) -> str:
     return Path(path).stem.split(".")[0] or "table"
 
 
@@ -223,22 +222,14 @@ class EvaluationTable(FileCorpus):
             are kept on disk.
     """
 
-    path: str
+    path: str | Path
     columns: DetectedColumns
     limit: int | None = MAX_TEXTS
     seed: int = 0
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
     def __post_init__(self) -> None:
-        check_types(
-            "EvaluationTable",
-            {
-                "path": (self.path, TEXT_OR_PATH),
-                "columns": (self.columns, DetectedColumns),
-                "limit": (self.limit, (int, NoneType)),
-                "seed": (self.seed, int),
-            },
-        )
+        check_fields(self)
         if self.limit is not None and self.limit < 1:
             raise UserError(f"EvaluationTable: limit is {self.limit}; give a number from 1, or None for all texts")
 
@@ -270,15 +261,14 @@ class Table(FileCorpus):
         test: file of the test split; None holds it out from `path`.
     """
 
-    path: str
+    path: str | Path
     columns: TableColumns = field(default_factory=TableColumns)
-    dev: str | None = None
-    test: str | None = None
+    dev: str | Path | None = None
+    test: str | Path | None = None
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
     def __post_init__(self) -> None:
-        files = {"dev": (self.dev, (*TEXT_OR_PATH, NoneType)), "test": (self.test, (*TEXT_OR_PATH, NoneType))}
-        check_types("Table", {"path": (self.path, TEXT_OR_PATH), "columns": (self.columns, TableColumns), **files})
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -289,7 +279,7 @@ class Table(FileCorpus):
         return tuple(file for name in names for file in files_of_table(find_path(name, data)))
 
     def load(self, data: Path) -> Splits:
-        names: Mapping[Split, str | None] = {"train": self.path, "dev": self.dev, "test": self.test}
+        names: Mapping[Split, str | Path | None] = {"train": self.path, "dev": self.dev, "test": self.test}
         files = {split: find_path(name, data) for split, name in names.items() if name is not None}
         detected = detect_columns(files["train"], outputs=self.columns.classes or None, columns=self.columns)
         rows = {split: [standard.row for standard in standard_rows(file)] for split, file in files.items()}
@@ -321,7 +311,7 @@ def _splits_from_rows(name: str, columns: TableColumns, detected: DetectedColumn
     classes, task = columns.classes, _unlabelled_task(columns)
     if detected.label is None:
         if task is None:
-            raise UserError(f"{source}: no column of labels is found; name it with --label-column")
+            raise UserError(f"{source}: no label column found; name it with --label-column")
         notes["labels"] = "none are needed"
     else:
         rows = _drop_unlabelled_splits(detected.label, rows, notes)

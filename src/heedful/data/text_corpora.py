@@ -44,12 +44,8 @@ class PublishedCorpus(FileCorpus):
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         """The examples of the rows of each file."""
 
-    def extra_files(self, data: Path) -> tuple[Path, ...]:
-        """Files of other corpora that `make_splits` reads."""
-        return ()
-
     def files(self, data: Path) -> tuple[Path, ...]:
-        return (*self._paths(data).values(), *self.extra_files(data))
+        return tuple(self._paths(data).values())
 
     def load(self, data: Path) -> Splits:
         rows = {split: read_rows(path) for split, path in self._paths(data).items()}
@@ -268,7 +264,7 @@ def clean_review(text: str) -> str:
 
 
 class IMDB(FileCorpus):
-    """IMDB reviews under 400 tokens, lower case and without punctuation (Jain & Wallace 2019), from the best source."""
+    """IMDB reviews under 400 tokens, lower case and without punctuation (Jain & Wallace 2019)."""
 
     name: ClassVar[str] = "imdb"
     tokenization: ClassVar[Words] = Words(min_documents=10, longer_than=6, shorter_than="longest")
@@ -403,22 +399,28 @@ class Babi(PublishedCorpus):
     def folder(self) -> str:
         return f"babi_qa{self.task}" + ("_v11_10k" if self.version == "v1-1" else "")
 
-    def extra_files(self, data: Path) -> tuple[Path, ...]:
-        trains = (data / f"babi_qa{task}" / "train.jsonl.gz" for task in (1, 2, 3))
-        return tuple(path for path in trains if path.is_file())
+    def files(self, data: Path) -> tuple[Path, ...]:
+        return (*super().files(data), *_babi_training_files(data))
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        joint = [row for path in self.extra_files(data) for row in read_rows(path)]
+        training_files = _babi_training_files(data)
+        joint = [row for path in training_files for row in read_rows(path)]
         texts = [row.text(column) for row in (*joint, *rows["train"]) for column in ("document", "question")]
         answers = {row.text("answer") for row in rows["train"]}
         classes = tuple(sorted(answers.union(*(text.split() for text in texts))))
         index = {word: number for number, word in enumerate(classes)}
-        notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in self.extra_files(data))}
+        notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in training_files)}
         return build_splits(classes, rows, lambda row: _question_example(row, index), notes)
 
 
+def _babi_training_files(data: Path) -> tuple[Path, ...]:
+    """The training texts of all tasks that are in the data folder."""
+    paths = (data / f"babi_qa{task}" / "train.jsonl.gz" for task in (1, 2, 3))
+    return tuple(path for path in paths if path.is_file())
+
+
 class CNN(PublishedCorpus):
-    """Cloze questions about CNN stories with anonymised entities.
+    """Cloze questions about CNN stories with anonymized entities.
 
     The classes are the entities of the training stories; the candidates of an example are those in its story. Questions
     whose answer is in no training story are left out and counted.

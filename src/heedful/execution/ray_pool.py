@@ -668,6 +668,6 @@ def make_on_node(job: _Job, recipe: Recipe, name: str, key: TaskKey, reports: _A
     with warnings.catch_warnings(record=True) as seen:
         _check_name(recipe, name, workspace)
         outcome = attempt(recipe, workspace, split=split)
-    messages = tuple(dict.fromkeys(str(each.message) for each in seen))[:MAX_WARNINGS]
-    shards = tuple((each.number, each.count, each.size) for each in outcome.shards)
+    messages = tuple(dict.fromkeys(str(warning.message) for warning in seen))[:MAX_WARNINGS]
+    shards = tuple((shard.number, shard.count, shard.size) for shard in outcome.shards)
     return _Reply(outcome.error, outcome.traceback_file is not None, messages, shards)

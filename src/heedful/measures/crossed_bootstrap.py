@@ -64,7 +64,8 @@ class CrossedBootstrap:
         if self.degrees_of_freedom < 1:
             return np.full(len(contrasts), np.inf)
         people, items, answers = (
-            np.einsum("ij,jk,ik->i", contrasts, each, contrasts) for each in (self.people, self.items, self.answers)
+            np.einsum("ij,jk,ik->i", contrasts, covariance, contrasts)
+            for covariance in (self.people, self.items, self.answers)
         )
         parts = [people, items, people + items - answers, np.broadcast_to(floor, people.shape)]
         touched = (contrasts[:, ~self.known] != 0).any(1)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.types import real_queries
+from heedful.capabilities import real_queries
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def top_k_agreement_matrix(
     offset = before.gather(-1, ranks.slots).double().masked_fill(~inside, math.inf)
     size = ranks.tie_sizes.gather(-1, ranks.slots).double().masked_fill(~inside, 1.0)
     sign = scores.double().sign().masked_fill(~inside, 2.0)
-    offset, size, sign = (each.reshape(-1, methods, width) for each in (offset, size, sign))
+    offset, size, sign = (tensor.reshape(-1, methods, width) for tensor in (offset, size, sign))
     flat_k = counts.reshape(-1, methods, methods)
     value = torch.empty_like(flat_k)
     for rows in chunk_slices(len(value), methods * methods * width):
@@ -87,7 +87,9 @@ def pairwise_rank_agreement_matrix(scores: Tensor, mask: Tensor | None = None) -
 
 def _top_k_agreement(kind: TopKAgreement, offset: Tensor, size: Tensor, sign: Tensor, k: Tensor) -> Tensor:
     """The expected number of agreeing units over k, `[row method method]`, from blocks of ties `[row method unit]`."""
-    (before, other_before), (ties, other_ties) = ((each.unsqueeze(2), each.unsqueeze(1)) for each in (offset, size))
+    (before, other_before), (ties, other_ties) = (
+        (tensor.unsqueeze(2), tensor.unsqueeze(1)) for tensor in (offset, size)
+    )
     last = k.unsqueeze(-1)
     if kind in ("feature", "sign"):
         # A block that straddles rank k has (k - offset) of its units in the top.

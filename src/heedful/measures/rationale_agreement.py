@@ -132,14 +132,14 @@ def _average_precision(ranks: DenseRanks, marked: Tensor) -> Tensor:
     """`Σ (R_k - R_{k-1}) P_k` over the distinct scores, `[...]`: ties enter together."""
     slots, hits = ranks.slots, marked.long()
     hits_by_rank = torch.zeros_like(ranks.tie_sizes).scatter_add_(-1, slots, hits)
-    as_high, hits_as_high = (_cumulative_from_top(each).gather(-1, slots) for each in (ranks.tie_sizes, hits_by_rank))
+    as_high, hits_as_high = (_cumulative_from_top(sizes).gather(-1, slots) for sizes in (ranks.tie_sizes, hits_by_rank))
     return (hits * hits_as_high.double() / as_high.clamp(min=1)).sum(-1) / hits.sum(-1)
 
 
 def _trapezoidal_auprc(ranks: DenseRanks, marked: Tensor) -> Tensor:
     """`Σ (R_k - R_{k-1}) (P_k + P_{k-1}) / 2` over the distinct scores with P_0 = 1, `[...]`: ties enter together."""
     hits_by_rank = torch.zeros_like(ranks.tie_sizes).scatter_add_(-1, ranks.slots, marked.long())
-    as_high, hits_as_high = (_cumulative_from_top(each) for each in (ranks.tie_sizes, hits_by_rank))
+    as_high, hits_as_high = (_cumulative_from_top(sizes) for sizes in (ranks.tie_sizes, hits_by_rank))
     precision = torch.where(as_high > 0, hits_as_high.double() / as_high.clamp(min=1), 1.0)
     before = torch.nn.functional.pad(precision[..., 1:], (0, 1), value=1.0)
     return (hits_by_rank * (precision + before) / 2).sum(-1) / marked.sum(-1)
@@ -158,7 +158,7 @@ def _matching_spans(selected: Tensor, marked: Tensor) -> tuple[Tensor, Tensor, T
     Two spans have one stretch of words in common at most, so that the overlap of a pair is the length of a stretch.
     """
     both = selected & marked
-    (span, selected_length), (_, marked_length), (_, common) = (_runs(each) for each in (selected, marked, both))
+    (span, selected_length), (_, marked_length), (_, common) = (_runs(flags) for flags in (selected, marked, both))
     overlap = common.double() / (selected_length + marked_length - common).clamp(min=1)
     matching = (both & (overlap >= MATCHING_IOU)).long()
     matches = torch.zeros_like(span).scatter_reduce_(-1, span, matching, "amax").sum(-1)

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from heedful.types import LayerInput, UserError, query_weights, requires_unfused_attention
+from heedful.capabilities import LayerInput, query_weights, requires_unfused_attention
+from heedful.types import UserError
 
 if TYPE_CHECKING:  # transformers is imported where it is used: its import costs 100 MB, and reports do without it
     from transformers import PreTrainedModel as Network

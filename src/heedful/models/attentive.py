@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from math import sqrt
-from typing import cast
+from typing import Annotated, cast
 
 import entmax
 import torch
@@ -26,6 +26,7 @@ from torch import Generator, Tensor, nn
 from heedful.models.encoders import Encoder, EncoderModule, gather_vectors, initialize_weights
 from heedful.models.fast_leave_one_out import fast_leave_one_out_logits
 from heedful.models.input_forms import AttentionReadout, DecoderInput, InputFormat, SingleInput, encode_part, left_order
+from heedful.option_bounds import Bounds, check_options
 from heedful.tasks import BinaryClassification
 from heedful.types import Architecture, Attribution, Batch, Model, Task, Trace, UserError
 
@@ -98,11 +99,10 @@ class Normalizer(ABC):
 class Softmax(Normalizer):
     """a_t = exp(u_t / temperature) / sum over real tokens."""
 
-    temperature: float = 1.0
+    temperature: Annotated[float, Bounds(above=0)] = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise UserError(f"Softmax(temperature={self.temperature}): the temperature must be above 0")
+        check_options(self)
 
     def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
         return (scores / self.temperature).masked_fill(~mask, -torch.inf).softmax(-1)

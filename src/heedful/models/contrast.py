@@ -6,23 +6,20 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from heedful.tasks import BinaryClassification
-from heedful.types import (
-    Batch,
+from heedful.capabilities import (
     ExposesHeads,
     ExposesLayers,
     ExposesValues,
     HeadTrace,
     LayerInput,
     LayerTrace,
-    Model,
-    Trace,
-    UserError,
     ValueTrace,
     check_attention_not_imposed,
     read_heads,
     read_layers,
 )
+from heedful.tasks import BinaryClassification
+from heedful.types import Batch, Model, Trace, UserError
 
 
 class ContrastModel(Model):

@@ -13,11 +13,12 @@ from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
+from heedful.option_bounds import Bounds, check_options
 from heedful.types import UserError
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -77,10 +78,10 @@ class Encoder(ABC):
 
 @dataclass(frozen=True)
 class _WideEncoder(Encoder):
-    width: int = 128
+    width: Annotated[int, Bounds(1)] = 128
 
     def __post_init__(self) -> None:
-        _check_positive(self, self.width)
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,12 @@ class Convolution(Encoder):
     Jain & Wallace print 64 filters; their released runs have 32, the default here.
     """
 
-    filters: int = 32
+    filters: Annotated[int, Bounds(1)] = 32
     kernels: tuple[int, ...] = (1, 3, 5, 7)
 
     def __post_init__(self) -> None:
-        _check_positive(self, self.filters, *self.kernels)
-        if not self.kernels or any(kernel % 2 == 0 for kernel in self.kernels):
+        check_options(self)
+        if not self.kernels or any(kernel < 1 or kernel % 2 == 0 for kernel in self.kernels):
             raise UserError(f"Convolution(kernels={self.kernels}): give one or more odd kernel widths, as (1, 3, 5)")
 
     def build(self, input_size: int) -> EncoderModule:
@@ -202,8 +203,3 @@ class TokenwiseEncoder(EncoderModule):
 def gather_vectors(values: Tensor, positions: Tensor) -> Tensor:
     """The vectors of each row at its own `positions` `[batch position]`."""
     return values.gather(1, positions.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
-
-
-def _check_positive(encoder: Encoder, *sizes: int) -> None:
-    if any(size < 1 for size in sizes):
-        raise UserError(f"{encoder}: sizes must be at least 1")

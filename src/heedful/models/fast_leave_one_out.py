@@ -270,7 +270,7 @@ class _FullRecomputation:
         self.part, self.recurrent = part, None
         if isinstance(part.encoder, BidirectionalEncoder):
             embeddings, states = (
-                gather_vectors(each, part.order) for each in (part.trace.embeddings, part.trace.hidden)
+                gather_vectors(states, part.order) for states in (part.trace.embeddings, part.trace.hidden)
             )
             self.recurrent = RecurrentLeaveOneOut(part.encoder, embeddings, states, part.real)
 
@@ -359,8 +359,8 @@ class _LocalUpdate:
         """Logits of contexts `[batch lane query dim]`: each context is a state that receives all attention."""
         rows, lanes, queries = contexts.shape[:3]
         question, candidates = (
-            None if each is None else each.repeat_interleave(lanes, dim=0)
-            for each in (self.decoder_input.question, self.decoder_input.candidates)
+            None if tensor is None else tensor.repeat_interleave(lanes, dim=0)
+            for tensor in (self.decoder_input.question, self.decoder_input.candidates)
         )
         attention = torch.eye(queries, dtype=contexts.dtype, device=contexts.device).expand(rows * lanes, -1, -1)
         logits: Tensor = self.part.model.decoder(DecoderInput(contexts.flatten(0, 1), question, candidates), attention)

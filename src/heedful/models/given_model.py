@@ -10,6 +10,7 @@ import warnings
 
 import torch
 
+from heedful.devices import device_of
 from heedful.models.label_words import LabelWords
 from heedful.models.transformer import TransformerModel
 from heedful.store.state_digest import class_digest, digest_state, is_library, module_state, tensor_bytes, without_noise
@@ -73,7 +74,7 @@ class GivenModel:
     @property
     def device(self) -> torch.device:
         """That of the weights; the CPU if there are none."""
-        return next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
+        return device_of(self.model)
 
     def announce_unknown(self, name: str) -> None:
         """Warn once if results cannot be reused, because nobody can tell whether two such models are the same."""

@@ -156,7 +156,7 @@ class LabelWords:
         """The sum of log p(w_i | text, w_1 ... w_i-1) from the second token on `[batch class]`, by one forward pass."""
         if cache is None:
             raise UserError(
-                f"{type(network).__name__} keeps no keys and values, so that words of several tokens cannot be scored: "
+                f"{type(network).__name__} keeps no keys and values, so words of several tokens cannot be scored: "
                 "choose label words of one token"
             )
         rows, classes, device = len(inputs["input_ids"]), len(self.words), inputs["input_ids"].device
@@ -169,7 +169,7 @@ class LabelWords:
             cache.batch_repeat_interleave(classes)
         except AttributeError as error:
             raise UserError(
-                f"{type(network).__name__} keeps states that cannot be repeated, so that words of several tokens "
+                f"{type(network).__name__} keeps states that cannot be repeated, so words of several tokens "
                 "cannot be scored: choose label words of one token"
             ) from error
         mask = inputs["attention_mask"].repeat_interleave(classes, 0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MethodType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -14,6 +14,7 @@ from torch import Generator, Tensor, nn
 from heedful.models.model_files import network_class
 from heedful.models.network_anatomy import reads_images
 from heedful.models.transformer import TransformerModel
+from heedful.option_bounds import Bounds, check_options
 from heedful.seeding import temporary_seed
 from heedful.types import Architecture, Task, UserError
 
@@ -78,11 +79,10 @@ class TruncatedTransformer(Architecture):
     """
 
     architecture: Architecture
-    layers: int
+    layers: Annotated[int, Bounds(1)]
 
     def __post_init__(self) -> None:
-        if self.layers < 1:
-            raise UserError(f"a transformer cannot be truncated to {self.layers} layers: keep at least 1")
+        check_options(self)
 
     def describe(self) -> dict[str, str]:
         """The name of the whole transformer and the number of layers kept."""

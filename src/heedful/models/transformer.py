@@ -15,6 +15,16 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Generator, Tensor, nn
 
+from heedful.capabilities import (
+    HeadTrace,
+    LayerInput,
+    LayerTrace,
+    TextPrefix,
+    ValueTrace,
+    check_attention,
+    check_embeddings,
+    mean_over_queries,
+)
 from heedful.devices import Precision, arithmetic_notes
 from heedful.models._attention_windows import WindowedAttention
 from heedful.models._softmax_hooks import SoftmaxInterception
@@ -45,25 +55,7 @@ from heedful.seeding import temporary_seed
 from heedful.store.model_folder import hash_model_folder
 from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import (
-    Architecture,
-    Batch,
-    DiskResource,
-    HeadTrace,
-    LayerInput,
-    LayerTrace,
-    Model,
-    Task,
-    TextPrefix,
-    Trace,
-    UserError,
-    ValueTrace,
-    check_attention,
-    check_embeddings,
-    evaluation_mode,
-    mean_over_queries,
-    user_path,
-)
+from heedful.types import Architecture, Batch, DiskResource, Model, Task, Trace, UserError, evaluation_mode, user_path
 
 if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import DynamicLayer
@@ -135,10 +127,7 @@ class TransformerModel(Model):
         Args:
             task: by default inferred from the configuration: classes, or regression for one label.
         """
-        from transformers import PreTrainedModel
-
-        if not isinstance(model, PreTrainedModel):
-            raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
+        _check_network(model)
         task = _infer_task(model.config) if task is None else task
         if task.num_outputs != model.config.num_labels:
             raise UserError(
@@ -150,16 +139,12 @@ class TransformerModel(Model):
     @staticmethod
     def wrap_language_model(model: Network, words: LabelWords | Vocabulary) -> TransformerModel:
         """The same for a causal or masked language model, whose classes are label words, or all tokens."""
-        from transformers import PreTrainedModel
-
-        if not isinstance(model, PreTrainedModel):
-            raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
+        _check_network(model)
         task = words.task if isinstance(words, LabelWords) else MulticlassClassification(text_config(model).vocab_size)
         return TransformerModel._accept(model, task, words)
 
     @staticmethod
     def _accept(network: Network, task: Task, readout: Readout) -> TransformerModel:
-        _check_finite(network)
         return accept_network(
             network, task.num_outputs, readout, lambda opened: TransformerModel(opened, task, readout)
         )
@@ -293,8 +278,8 @@ class TransformerModel(Model):
     def _check_one_length(self, batch: Batch) -> None:
         if self.must_separate(batch):
             raise UserError(
-                f"padding changes the logits of {type(self.network).__name__}, so that its layers are read from texts "
-                f"of one length only: give one text at a time, or {_OTHER_METHODS}"
+                f"padding changes the logits of {type(self.network).__name__}, so its layers can only be read from "
+                f"texts of one length: give one text at a time, or {_OTHER_METHODS}"
             )
 
     def read_values(
@@ -320,7 +305,7 @@ class TransformerModel(Model):
         modules = [self.network.get_submodule(path) for path in self.maps.projections if path]
         if len(modules) != len(weights):
             raise UserError(
-                f"no linear map follows the attention of {name} directly, so that the contributions of units cannot "
+                f"no linear map follows the attention of {name} directly, so the contributions of units cannot "
                 f"be read: {_OTHER_METHODS}"
             )
         matrices = [cast("Tensor", projection_matrix(module)) for module in modules]
@@ -516,8 +501,12 @@ def _parts_of_one_length(batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
         yield index, batch.rows(index)
 
 
-def _check_finite(network: Network) -> None:
-    """Raise a `UserError` that names the first weight with a value that is not a finite number."""
+def _check_network(network: Network) -> None:
+    """Raise a `UserError` for something else than a network, and for a weight that is not a finite number."""
+    from transformers import PreTrainedModel
+
+    if not isinstance(network, PreTrainedModel):
+        raise UserError(f"expected a transformers model, got {type(network).__name__}; merge adapters first")
     for name, weight in network.named_parameters():
         # The sum is quick but can overflow.
         if not bool(weight.detach().sum().isfinite()) and not bool(weight.isfinite().all()):

@@ -68,7 +68,7 @@ class Paper:
     def tables(self, results: Sequence[Result]) -> tuple[TableView, ...]:
         """Tables of the chapter, from the results of the whole workspace."""
         selected, embeddings = self._select(results)
-        rules = selection_table([each for each in selected if each.paper == self.name])
+        rules = selection_table([result for result in selected if result.paper == self.name])
         tables = [table for table in (*self.build_tables(selected), rules) if table.rows]
         note = f" Word embeddings: {embeddings}." if embeddings else ""
         return tuple(replace(table, note=table.note + note) for table in tables)
@@ -80,11 +80,11 @@ class Paper:
     def _select(self, results: Sequence[Result]) -> tuple[list[Result], str]:
         """The results that this chapter may use, and the embeddings that all of them share and labels omit."""
         papers = [name for name, paper in PAPERS.items() if not paper.has_own_models]
-        chosen = [each for each in results if each.paper in ([self.name] if self.has_own_models else papers)]
-        names = {each.embeddings for each in chosen if not PAPERS[each.paper].labels_embeddings}
+        chosen = [result for result in results if result.paper in ([self.name] if self.has_own_models else papers)]
+        names = {result.embeddings for result in chosen if not PAPERS[result.paper].labels_embeddings}
         if self.labels_embeddings or len(names) != 1:
             return chosen, ""
-        return [replace(each, embeddings="") for each in chosen], names.pop()
+        return [replace(result, embeddings="") for result in chosen], names.pop()
 
 
 PAPERS: Mapping[str, Paper] = {

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
+from operator import attrgetter
 
 import pandas as pd
 import torch
@@ -24,6 +25,7 @@ from heedful.papers import published
 from heedful.papers.chapter import (
     Result,
     SectionExtras,
+    class_name,
     class_names,
     distinguish,
     find_attributions,
@@ -126,7 +128,7 @@ def table_doubts(number: int) -> tuple[tuple[tuple[tuple[str, str], ...], str], 
     Cells are rows and columns; an empty column is the whole row, no cells at all the whole table.
     """
     rows = [row for row in published.published_json("scaffold_doubts")["doubts"] if row["table"] == number]
-    return tuple((tuple((row, column) for row, column in each["cells"]), each["reason"]) for each in rows)
+    return tuple((tuple((row, column) for row, column in doubt["cells"]), doubt["reason"]) for doubt in rows)
 
 
 def find_doubt(number: int, row: str, column: str = "") -> str:
@@ -137,21 +139,21 @@ def find_doubt(number: int, row: str, column: str = "") -> str:
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """All tables of the paper, and what is doubtful in the published ones."""
     taught = _simulability_results(results)
-    rated = distinguish([each for each in results if each.trial == "plausibility"])
-    studies = [each for each in results if each.trial == STUDY]
+    rated = distinguish([result for result in results if result.trial == "plausibility"])
+    studies = [result for result in results if result.trial == STUDY]
     return (
-        *chain.from_iterable((_size_table(each), _verdict_table(each)) for each in taught),
-        *(_normalizer_table(each) for each in taught),
-        *(_plausibility_table(each) for each in rated),
-        *(_study_table(each) for each in studies),
+        *chain.from_iterable((_size_table(result), _verdict_table(result)) for result in taught),
+        *(_normalizer_table(result) for result in taught),
+        *(_plausibility_table(result) for result in rated),
+        *(_study_table(result) for result in studies),
         _doubt_table(taught, rated, studies),
     )
 
 
 def _simulability_results(results: Sequence[Result]) -> list[Result]:
     """Simulability trials in the order of the paper's tables."""
-    distinct = distinguish([each for each in results if each.trial == "simulability"])
-    return sorted(distinct, key=lambda each: simulability_table_number(each.corpus) or math.inf)
+    distinct = distinguish([result for result in results if result.trial == "simulability"])
+    return sorted(distinct, key=lambda result: simulability_table_number(result.corpus) or math.inf)
 
 
 def _arms(result: Result) -> dict[str, Mapping[str, Json]]:
@@ -198,13 +200,13 @@ def _comparison_note(result: Result, number: int | None) -> str:
     if number is None:
         return "The paper has no such task."
     is_same = PUBLISHED_CORPORA.get(result.corpus) == number
-    data = "the same corpus" if is_same else "other data, so that only the order of the rows can be compared"
+    data = "the same corpus" if is_same else "other data, so only the order of the rows can be compared"
     facts = next(iter(_arms(result).values()))
-    examples = "each seed learns from others" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
-    stopping = "the same" if facts["share_dev"] else "others"
+    examples = "each seed learns from its own" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
+    stopping = "the same" if facts["share_dev"] else "different ones"
     note = (
         f"Published: {PUBLISHED_MODELS[number]}, five seeds; ours: {result.corpus} with {result.encoder}, {data}. "
-        "In the paper all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; "
+        "In the paper, all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; "
         f"here {examples}, and early stopping uses {stopping}. {DOUBT_MARK} Doubtful, see below."
     )
     return f"{note} A quick version, not comparable with the paper." if result.quick else note
@@ -228,8 +230,8 @@ def _format(numbers: Sequence[float | None], *, is_correlation: bool, sign: str 
     """A number, with quartiles or an interval if given; correlations with three digits, shares in percent."""
     scale, digits = (1, 3) if is_correlation else (100, 2)
     texts = [
-        "undefined" if each is None or math.isnan(each) else f"{scale * each + 0.0:{sign}.{digits}f}"
-        for each in numbers
+        "undefined" if number is None or math.isnan(number) else f"{scale * number + 0.0:{sign}.{digits}f}"
+        for number in numbers
     ]
     text = texts[0] if len(texts) == 1 else f"{texts[0]} [{texts[1]}, {texts[2]}]"
     return text.replace("-", "\N{MINUS SIGN}")
@@ -267,7 +269,7 @@ def _verdict_table(result: Result) -> TableView:
     note = (
         f"{_metric_label(result)}. Intervals resample seeds and examples, for gains within seeds. Helps: the "
         "interval of the gain is above 0; does not help: it is below the smallest gain that matters "
-        f"({margin}); otherwise undecided. The paper's rule is for five seeds; with fewer there is a dash. "
+        f"({margin}); otherwise undecided. The paper's rule needs five seeds; a dash means fewer. "
         "An explanation that helps a student need not be faithful: it may give the answer away, and one that "
         "is not better than random scores taught nothing of its own."
     )
@@ -377,8 +379,8 @@ def _plausibility_note(result: Result, number: int, rank: str) -> str:
     )
     oracles = "Oracles were chosen on the rationales of the same texts. " if result.methods("oracle") else ""
     apart = (
-        "Scores explain the predicted class and people marked evidence for the true one: only texts that are predicted "
-        "right tell whether an explanation is plausible. "
+        "Scores explain the predicted class, but people marked evidence for the true one, so only correctly predicted "
+        "texts show whether an explanation is plausible. "
         if result.methods(RIGHT_AREA) and _plausibility_setting(result, "target") == "predicted"
         else ""
     )
@@ -397,12 +399,10 @@ def _study_table(result: Result) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for method, row in pairs:
         cells = theirs.get(row, {})
-        rating, sigma, rank = (
-            result.statistic(metric, method) or Statistic(metric)
-            for metric in ("trueskill", "trueskill_sigma", "trueskill_rank")
-        )
-        numbers = (Comparison(_or_none(one.value), cells.get(key)) for one, key in ((rating, "mu"), (sigma, "sigma")))
-        rows.append((method or row, *numbers, _rank_range(rank), str(cells.get("rank", "")).replace("-", " to ")))
+        mu = Comparison(result.value("trueskill", method), cells.get("mu"))
+        sigma = Comparison(result.value("trueskill_sigma", method), cells.get("sigma"))
+        published_rank = str(cells.get("rank", "")).replace("-", " to ")
+        rows.append((method or row, mu, sigma, _rank_range(result, method), published_rank))
     columns = ("method", "TrueSkill mu", "sigma", "rank", "published rank")
     note = (
         "Published: four methods on about 100 images of CIFAR-100 with a ViT, ranked by three people. Ratings depend "
@@ -416,28 +416,25 @@ def _study_row(method: str) -> str:
     return PUBLISHED_ROWS.get(method) or STUDY_ROWS.get(method.partition("(")[0], "")
 
 
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _rank_range(rank: Statistic) -> str:
-    if math.isnan(rank.value):
+def _rank_range(result: Result, method: str) -> str:
+    rank = result.statistic("trueskill_rank", method)
+    if rank is None or math.isnan(rank.value):
         return ""
     return f"{rank.low:.0f}" if rank.low == rank.high else f"{rank.low:.0f} to {rank.high:.0f}"
 
 
 def _doubt_table(taught: Sequence[Result], rated: Sequence[Result], studies: Sequence[Result]) -> TableView:
     """What is wrong with the published tables beside ours."""
-    shown = {simulability_table_number(each.corpus) or 0 for each in taught} | {4 for _ in studies}
-    shown |= {_plausibility_table_number(each) for each in rated} | {
-        7 for each in taught if _normalizer_table(each).rows
+    shown = {simulability_table_number(result.corpus) or 0 for result in taught} | {4 for _ in studies}
+    shown |= {_plausibility_table_number(result) for result in rated} | {
+        7 for result in taught if _normalizer_table(result).rows
     }
     rows: list[tuple[Cell, ...]] = []
     for number in sorted(shown - {0}):
         for cells, reason in table_doubts(number):
             names = "; ".join(f"{row}, {column} examples" if column else row for row, column in cells)
             rows.append((f"table {number}", names or "the table", reason))
-    note = "Found by us in the published numbers, the text and the released code; our numbers do not depend on it."
+    note = "What we found in the published numbers, the text and the released code; our numbers do not depend on it."
     return TableView(f"{DOUBT_MARK} Doubtful published numbers", ("table", "cells", "why"), tuple(rows), note)
 
 
@@ -465,9 +462,8 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     if result.trial != "simulability":
         return SectionExtras()
     students = _students_of_largest_size(result.entries[0], entries)
-    learned = [
-        each for each in students if each.entry.facts["explanation"] == SMAT and "coefficients" in each.artefact.tensors
-    ]
+    smat = [student for student in students if student.entry.facts["explanation"] == SMAT]
+    learned = [student for student in smat if "coefficients" in student.artefact.tensors]
     images = _image_grids(result.entries[0].link("subject"), _median_students(learned)[:1], entries)
     return SectionExtras(figures=(*_learning_curves(students, learned), *_coefficient_matrices(learned), *images))
 
@@ -502,7 +498,7 @@ class _StudentResult:
 
 def _students_of_largest_size(trial: IndexEntry, entries: Sequence[IndexEntry]) -> list[_StudentResult]:
     """The stored students of the largest training size; the trial's rows are in the order of its students."""
-    by_name, table = {each.name: each for each in entries}, trial.load().table
+    by_name, table = {entry.name: entry for entry in entries}, trial.load().table
     return [
         _StudentResult(str(row["arm"]), int(row["seed"]), float(row["simulability"]), by_name[name])
         for name, (_, row) in zip(trial.links["arms"], table.iterrows(), strict=True)
@@ -519,14 +515,15 @@ def _by_arm(students: Iterable[_StudentResult]) -> dict[str, list[_StudentResult
 
 def _median_students(students: Iterable[_StudentResult]) -> list[_StudentResult]:
     """The student of each arm with the median simulability, the lower one of two."""
-    ranked = (sorted(arm, key=lambda each: (each.simulability, each.seed)) for arm in _by_arm(students).values())
+    arms = _by_arm(students).values()
+    ranked = (sorted(arm, key=attrgetter("simulability", "seed")) for arm in arms)
     return [arm[(len(arm) - 1) // 2] for arm in ranked]
 
 
 def _learning_curves(students: Sequence[_StudentResult], learned: Sequence[_StudentResult]) -> Iterator[Lines]:
     """Agreement with the teacher of the median students, and the heads in use of every seed of SMaT."""
-    median = [(each, each.arm) for each in _median_students(students)]
-    seeds = [(each, f"{each.arm}, seed {each.seed}") for each in learned]
+    median = [(student, student.arm) for student in _median_students(students)]
+    seeds = [(student, f"{student.arm}, seed {student.seed}") for student in learned]
     for title, axis, column, chosen in (
         (
             "Learning curves: agreement with the teacher on dev, the median student of each arm",
@@ -537,7 +534,7 @@ def _learning_curves(students: Sequence[_StudentResult], learned: Sequence[_Stud
         ("Learning curves of the explainer: heads in use", "heads with weight", "support", seeds),
         ("Learning curves of the explainer: the largest coefficient", "largest coefficient", "largest", seeds),
     ):
-        curves = tuple(curve for each, name in chosen if (curve := each.curve(name, column)) is not None)
+        curves = tuple(curve for student, name in chosen if (curve := student.curve(name, column)) is not None)
         if curves:
             yield Lines(title, Axis("epoch"), Axis(axis), curves)
 
@@ -550,7 +547,7 @@ def _coefficient_matrices(learned: Sequence[_StudentResult]) -> Iterator[Matrix]
         title = f"Figure 5: head coefficients, {arm}, seed {median.seed} (the median); {used} of {count} heads in use"
         yield _coefficient_matrix(title, median.coefficients)
         if len(students) > 1:
-            mean = torch.stack([each.coefficients for each in students]).mean(0)
+            mean = torch.stack([student.coefficients for student in students]).mean(0)
             yield _coefficient_matrix(f"Figure 5: head coefficients, {arm}, mean of {len(students)} seeds", mean)
 
 
@@ -582,8 +579,8 @@ def _image_grids(
             mixes[result.arm] = (heads * result.coefficients.reshape(1, *heads.shape[1:3], 1)).sum((1, 2))
     maps |= {name: _centered(mix) for name, mix in mixes.items()}
     tiles: list[tuple[Pixels | PatchScores, ...]] = [
-        (_pixels(sample.tensors["images"][place]), *(_patches(scores[place], sample) for scores in maps.values()))
-        for place in range(len(uids))
+        (_pixels(sample.tensors["images"][row]), *(_patches(scores[row], sample) for scores in maps.values()))
+        for row in range(len(uids))
     ]
     labels = [_image_label(row, sample) for _, row in sample.table.iterrows()]
     title = "Figure 4: image explanations (orange: above the mean or for the prediction, blue: below or against)"
@@ -598,7 +595,7 @@ def _image_grids(
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{name} {place}" for place in range(count))
+    return tuple(f"{name} {number}" for number in range(count))
 
 
 def _centered(scores: Tensor) -> list[Sequence[float]]:
@@ -626,7 +623,7 @@ def _image_label(row: pd.Series, sample: Artefact) -> str:
     label, text = row["label"], prediction_text(row, classes)
     if label is None or label != label or int(label) == int(row["predicted"]):
         return text
-    return f"{text}, label {classes[int(label)] if int(label) < len(classes) else int(label)}"
+    return f"{text}, label {class_name(label, classes)}"
 
 
 def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
@@ -675,7 +672,7 @@ def _stored_scores(trial: IndexEntry, method: str, entries: Sequence[IndexEntry]
     learned = trial.facts.get("learned_explainers")
     if isinstance(learned, dict) and method in learned:
         name = trial.links["learned_explainers"][list(learned).index(method)]
-        return next((each.load().table for each in entries if each.name == name), None)
+        return next((entry.load().table for entry in entries if entry.name == name), None)
     stored = true_class_name(method) if trial.settings.get("target") == "label" else method
     return find_attributions(entries, trial.link("subject"), stored)
 

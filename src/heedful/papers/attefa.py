@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -104,7 +103,7 @@ def data_warnings(splits: Splits, accuracy: float) -> tuple[str, ...]:
     warnings = []
     if len(labels) < _SMALL_TEST_SET:
         warnings.append(
-            f"Only {len(labels)} texts were tested, so the number is rough: another split may give another."
+            f"Only {len(labels)} texts were tested, so the number is rough: another split may give a different one."
         )
     if accuracy <= majority:
         warnings.append(
@@ -130,18 +129,18 @@ _METRICS = {"attefa": "AtteFa", "tvd": "TVD", "jsd": "JSD", "f1": "F1", "epoch":
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 5, and the bands of our specification."""
     chosen = _select(results)
-    note = "The paper counts texts before any filter by length, as ours do here; lengths are those of the test split."
-    base_rows = tuple((each.model_label, each.compare("base_f1", tolerance=F1_TOLERANCE)) for each in chosen)
+    note = "As in the paper, texts are counted before any filter by length; mean lengths are those of the test split."
+    base_rows = tuple((result.model_label, result.compare("base_f1", tolerance=F1_TOLERANCE)) for result in chosen)
     base_note = (
-        f"F1 of class 1. Inside: within {F1_TOLERANCE}, half the width of the band expected of SST's base model."
+        f"F1 of class 1. Inside: within {F1_TOLERANCE}, half the width of the band expected for SST's base model."
     )
     band_note = "Bands of our specification (check 14), set from the paper before our runs and not adjusted since."
     return (
         corpus_size_table(results, chosen, "attefa", note),
         TableView("Table 2: the base models", ("corpus and encoder", "F1"), base_rows, base_note),
         _table_3(chosen),
-        _seed_table("Table 4: synthetic corpora, seed by seed", [each for each in chosen if _is_synthetic(each)]),
-        _seed_table("Table 5: real corpora, seed by seed", [each for each in chosen if not _is_synthetic(each)]),
+        _seed_table("Table 4: synthetic corpora, seed by seed", [result for result in chosen if _is_synthetic(result)]),
+        _seed_table("Table 5: real corpora, seed by seed", [result for result in chosen if not _is_synthetic(result)]),
         check_table(
             "What was expected on SST and on synthetic corpora", "attefa", chosen, band_note, _further_checks(chosen)
         ),
@@ -151,8 +150,8 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 def _select(results: Sequence[Result]) -> list[Result]:
     """Our AtteFa results in the paper's order of corpora, BiLSTM first."""
     order = list(ENCODER_NAMES)
-    chosen = distinguish([each for each in results if (each.trial, each.attention) == ("attefa", "additive")])
-    chosen.sort(key=lambda each: order.index(each.encoder) if each.encoder in order else len(order))
+    chosen = distinguish([result for result in results if (result.trial, result.attention) == ("attefa", "additive")])
+    chosen.sort(key=lambda result: order.index(result.encoder) if result.encoder in order else len(order))
     return sort_by_corpus(chosen, tuple(AttefaOptions.known_corpora))
 
 
@@ -200,27 +199,23 @@ def _seed_table(caption: str, chosen: Sequence[Result]) -> TableView:
         for _, row in _adversary_rows(result).iterrows():
             cells: list[Cell] = []
             for metric in _METRICS:
-                value = int(row[metric]) if metric == "epoch" else _defined(row[metric])
+                value = int(row[metric]) if metric == "epoch" else float(row[metric])
                 cells += [value, theirs.get(int(row["seed"]), {}).get(metric, "")]
             name = f"{row['seed']:.0f} against {row['base']:.0f}"
-            rows.append((result.model_label, name, *cells, _defined(row["collapse"])))
-    note = "The same seed draws other random numbers in the authors' code: compare the spread, not the rows."
+            rows.append((result.model_label, name, *cells, float(row["collapse"])))
+    note = "A seed draws other random numbers in the authors' code, so compare the spread, not the rows."
     numbers = [column for title in _METRICS.values() for column in (title, "published")]
     return TableView(caption, ("corpus and encoder", "adversary", *numbers, "collapse"), tuple(rows), note)
-
-
-def _defined(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Figure 1 for real corpora, the same for synthetic ones, and figure 2 for each of its corpora."""
     chosen = _select(results)
-    real, synthetic = ([each for each in chosen if _is_synthetic(each) == kind] for kind in (False, True))
+    real, synthetic = ([result for result in chosen if _is_synthetic(result) == kind] for kind in (False, True))
     titles = {"Figure 1: AtteFa over adversaries": real, "Synthetic corpora: AtteFa over adversaries": synthetic}
     violins = [_attefa_violin(title, several) for title, several in titles.items() if several]
-    bilstm = [each for each in real if each.encoder == "bilstm" and each.corpus in FIGURE_2_CORPORA]
-    return (*violins, *(_divergence_scatter(each, results) for each in bilstm))
+    bilstm = [result for result in real if result.encoder == "bilstm" and result.corpus in FIGURE_2_CORPORA]
+    return (*violins, *(_divergence_scatter(result, results) for result in bilstm))
 
 
 def _attefa_violin(title: str, chosen: Sequence[Result]) -> Violin:
@@ -247,8 +242,8 @@ def _divergence_scatter(result: Result, results: Sequence[Result]) -> Scatter:
             curves["lambdas, ours"] = tradeoff_points(other, tradeoff_lambdas(other))
     if result.published:
         curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(result.corpus)]
-    rows = _adversary_rows(result)
-    curves["AtteFa, ours"] = [(_defined(jsd), _defined(tvd)) for jsd, tvd in zip(rows["jsd"], rows["tvd"], strict=True)]
+    defined = _adversary_rows(result)[["jsd", "tvd"]].dropna()
+    curves["AtteFa, ours"] = [(float(jsd), float(tvd)) for jsd, tvd in defined.itertuples(index=False)]
     curves["AtteFa, published"] = [(row["jsd"], row["tvd"]) for row in _published_seed_rows(result)]
     title = f"Figure 2, {result.model_label}: adversaries in the plane of attention and output"
     joined = frozenset({"lambdas, ours", "lambdas, published"})
@@ -257,12 +252,12 @@ def _divergence_scatter(result: Result, results: Sequence[Result]) -> Scatter:
 
 def _further_checks(chosen: Sequence[Result]) -> Iterable[Check]:
     """Collapse on mock-1, and comparisons of the encoders, seed by seed, and of the corpora."""
-    by_corpus = {(corpus, encoder): each for (corpus, _, encoder), each in additive_results(chosen).items()}
-    if each := by_corpus.get(("mock-1", "average")):
+    by_corpus = {(corpus, encoder): result for (corpus, _, encoder), result in additive_results(chosen).items()}
+    if result := by_corpus.get(("mock-1", "average")):
         # Equal to a collapse within the margin of the trial's own verdict.
-        collapse = each.value("collapse")
+        collapse = result.value("collapse")
         low = 0.55 if collapse is None else min(0.55, collapse * (1 - COLLAPSE_MARGIN))
-        yield "mock-1, Perceptron: AtteFa (high, or that of its own collapse)", each.value("attefa"), Band(low)
+        yield "mock-1, Perceptron: AtteFa (high, or that of its own collapse)", result.value("attefa"), Band(low)
     for corpus in ("mock-1", "mock-2", "mock-5", "mock-10"):
         bilstm, average = by_corpus.get((corpus, "bilstm")), by_corpus.get((corpus, "average"))
         if bilstm is not None and average is not None:

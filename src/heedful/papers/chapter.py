@@ -172,7 +172,7 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """The rows of the trial over all seeds, read from disk."""
-        return pd.concat([each.load().table for each in self.entries], ignore_index=True)
+        return pd.concat([entry.load().table for entry in self.entries], ignore_index=True)
 
 
 def flat_settings(recipe: Json, path: str = "") -> dict[str, Json]:
@@ -211,11 +211,12 @@ def distinguish(results: Sequence[Result]) -> list[Result]:
 
 def _remarks(rivals: Sequence[Result]) -> list[str]:
     """A remark for each of several runs, all different."""
-    settings = [{**each.settings, **each.recipe} for each in rivals]
-    paths = [path for path in dict.fromkeys(path for each in settings for path in each) if not path.endswith("type")]
+    settings = [{**result.settings, **result.recipe} for result in rivals]
+    known = dict.fromkeys(path for setting in settings for path in setting)
+    paths = [path for path in known if not path.endswith("type")]
     # How epochs are selected says most; the parts of other recipes that follow from it come later.
     paths.sort(key=lambda path: (not path.startswith("subject.training.selection"), "selection" not in path))
-    columns = {path: [published.setting_label(path, each.get(path)) for each in settings] for path in paths}
+    columns = {path: [published.setting_label(path, setting.get(path)) for setting in settings] for path in paths}
     differing = [labels for labels in columns.values() if len(set(labels)) > 1]
     for labels in differing:
         if len(set(labels)) == len(rivals):
@@ -264,9 +265,9 @@ def selection_table(results: Sequence[Result]) -> TableView:
             known = "quick version" if result.quick else "as published" if published.has_protocol(result.paper) else "–"
             key = (name, *rule, f"published: {differing}" if differing else known)
             rows.setdefault(key, {}).setdefault(result.label)
-    columns = ("trained", "corpora", "epoch that was kept", "epochs at most", "patience", "protocol")
+    columns = ("trained", "corpora", "selected epoch", "max epochs", "patience", "protocol")
     cells = tuple((name, ", ".join(labels), *rest) for (name, *rest), labels in rows.items())
-    note = "From the stored settings of each training. Published numbers stand only beside numbers of their protocol."
+    note = "From the stored settings of each training run. Published numbers are shown only for their own protocol."
     return TableView("How epochs were selected", columns, cells, note)
 
 
@@ -282,14 +283,13 @@ class SectionExtras:
 def find_attributions(entries: Iterable[IndexEntry], subject: str | None, method: str) -> pd.DataFrame | None:
     """The stored test attributions of a method on a model, those of most texts; None if there are none."""
     matches = [
-        each
-        for each in entries
-        if each.kind == "attributions"
-        and (each.link("subject"), each.facts["method"], each.settings["split"]) == (subject, method, "test")
+        entry
+        for entry in entries
+        if entry.kind == "attributions"
+        and (entry.link("subject"), entry.facts["method"], entry.settings["split"]) == (subject, method, "test")
     ]
-    limits = {each.name: each.settings["limit"] for each in matches}
-    matches.sort(key=lambda each: math.inf if limits[each.name] is None else float(str(limits[each.name])))
-    return matches[-1].load().table if matches else None
+    largest = max(reversed(matches), key=lambda entry: float(str(entry.settings["limit"] or "inf")), default=None)
+    return None if largest is None else largest.load().table
 
 
 def rows_by_uid(table: pd.DataFrame) -> dict[str, pd.Series]:
@@ -299,8 +299,13 @@ def rows_by_uid(table: pd.DataFrame) -> dict[str, pd.Series]:
 
 def class_names(entries: Iterable[IndexEntry], subject: str | None) -> list[str]:
     """The class names of a model; empty for regression, and if the model is not stored."""
-    names = [each.load(tensors=False).notes.get("classes") for each in entries if each.name == subject]
+    names = [entry.load(tensors=False).notes.get("classes") for entry in entries if entry.name == subject]
     return [str(name) for name in names[0]] if names and isinstance(names[0], list) else []
+
+
+def class_name(number: float, classes: Sequence[str]) -> str:
+    """The name of a class, or its number where it has no name."""
+    return classes[int(number)] if int(number) < len(classes) else f"class {int(number)}"
 
 
 def prediction_text(row: pd.Series, classes: Sequence[str]) -> str:
@@ -310,21 +315,26 @@ def prediction_text(row: pd.Series, classes: Sequence[str]) -> str:
     'positive (0.93)'
     """
     probability = f"{row['probability']:.2f}".replace("-", "\N{MINUS SIGN}")
-    predicted = int(row["predicted"])
-    return f"{classes[predicted]} ({probability})" if predicted < len(classes) else f"class {predicted} ({probability})"
+    return f"{class_name(row['predicted'], classes)} ({probability})"
+
+
+def weights_by_unit(row: pd.Series, column: str, count: int) -> list[float]:
+    """A weight for each of `count` units from a column with the weights of the units in `units`; 0 for all others."""
+    weights = dict(zip(row["units"], row[column], strict=True))
+    return [float(weights.get(unit, 0.0)) for unit in range(count)]
 
 
 def token_heatmap(title: str, text: pd.Series, scores: Mapping[str, Sequence[float]], caption: str) -> Heatmap:
     """A heat-map of the scored tokens of a row of an attribution table, with one row per name in `scores`."""
-    kept = [place for place, scored in enumerate(text["scored"]) if scored]
-    rows = tuple(Series(name, tuple(float(values[place]) for place in kept)) for name, values in scores.items())
-    return Heatmap(title, tuple(str(text["units"][place]) for place in kept), rows, caption)
+    kept = [position for position, scored in enumerate(text["scored"]) if scored]
+    rows = tuple(Series(name, tuple(float(values[position]) for position in kept)) for name, values in scores.items())
+    return Heatmap(title, tuple(str(text["units"][position]) for position in kept), rows, caption)
 
 
 def sort_by_corpus(results: Iterable[Result], corpora: Sequence[str]) -> list[Result]:
     """Results in the paper's order of corpora; corpora that it does not have come last."""
-    order = {corpus: place for place, corpus in enumerate(corpora)}
-    return sorted(results, key=lambda each: order.get(each.corpus, len(order)))
+    order = {corpus: rank for rank, corpus in enumerate(corpora)}
+    return sorted(results, key=lambda result: order.get(result.corpus, len(order)))
 
 
 def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], paper: str, note: str) -> TableView:
@@ -341,9 +351,9 @@ def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], paper
         theirs, statistics = result.published_sizes(paper), result.corpus_statistics
         length = statistics.mean_length or lengths.get((result.corpus, result.quick))
         numbers: dict[NumberKey, float | None] = {
-            (split, "", f"class {place}"): count
+            (split, "", f"class {number}"): count
             for split in ("train", "test")
-            for place, count in enumerate(statistics.sizes.get(split, ())[:2])
+            for number, count in enumerate(statistics.sizes.get(split, ())[:2])
         }
         for key, ours in {**numbers, ("mean_length", "", ""): length}.items() if numbers else ():
             what = ", ".join(filter(None, key)) if key in numbers else "mean length, test"
@@ -398,10 +408,10 @@ def check_table(
     """The paper's checks in `expected.json` and further ones, and how many numbers are inside their bands."""
     additive, checks = additive_results(results), dict[str, tuple[float | None, Band]]()
     for row in published.published_json("expected")[paper]:
-        if each := additive.get((row["corpus"], row["trial"], row["encoder"])):
-            value = each.value(row["metric"], row.get("method", ""))
+        if result := additive.get((row["corpus"], row["trial"], row["encoder"])):
+            value = result.value(row["metric"], row.get("method", ""))
             if "minus" in row:
-                value = subtract(value, each.value(row["metric"], row["minus"]))
+                value = subtract(value, result.value(row["metric"], row["minus"]))
             checks.setdefault(row["what"], (value, Band(row.get("low", -math.inf), row.get("high", math.inf))))
     every: list[Check] = [*((what, *check) for what, check in checks.items()), *further]
     rows = tuple((what, value, str(band), band.verdict(value)) for what, value, band in every)

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -252,13 +253,13 @@ _IG_PAIR, _DEEPLIFT_PAIR = "integrated-gradients~gradient-shap", "deep-lift~deep
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 4, the claims, the bands of our specification, and the ground-truth evaluation."""
     chosen = _largest_runs(results)
-    evaluated, faithful = _ground_truth_results(chosen), [each for each in chosen if each.trial == "faithfulness"]
+    evaluated, faithful = _ground_truth_results(chosen), [result for result in chosen if result.trial == "faithfulness"]
     return (
         _pair_table(chosen, "rollout", "Table 1: transformers, attention by rollout", _TABLE_1_NOTE),
         _pair_table(chosen, "attention", "Table 2: BiLSTM", _TABLE_2_NOTE),
         _accuracy_table(chosen),
         _flow_table(chosen),
-        _claim_table([each for each in chosen if not each.quick]),
+        _claim_table([result for result in chosen if not result.quick]),
         check_table("What was expected on SST with a BiLSTM", "disagreement", chosen, _BAND_NOTE),
         _method_table(evaluated, faithful),
         _truth_above_controls_table(evaluated),
@@ -270,7 +271,7 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Mean agreement over all pairs of methods by corpus and model, and the precision of methods on ground truth."""
     chosen = _largest_runs(results)
     return (
-        *_mean_tau_bars([each for each in chosen if not each.quick]),
+        *_mean_tau_bars([result for result in chosen if not result.quick]),
         *_precision_matrix(_ground_truth_results(chosen)),
     )
 
@@ -307,11 +308,11 @@ def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]
     """Agreement trials with this kind of attention: "attention" of BiLSTMs, "rollout" or "flow" of transformers."""
     pairs = {f"{attention}~{method}" for method in PAPER_METHODS}
     return [
-        each
-        for each in results
-        if each.trial == "agreement"
-        and (each.is_bilstm if attention == "attention" else each.is_transformer)
-        and pairs & set(each.methods("mean"))
+        result
+        for result in results
+        if result.trial == "agreement"
+        and (result.is_bilstm if attention == "attention" else result.is_transformer)
+        and pairs & set(result.methods("mean"))
     ]
 
 
@@ -335,20 +336,19 @@ def tau_tolerance(pair: str) -> float | None:
 
 _BAND_NOTE = (
     "Bands of our specification (check 11), set from the paper before our runs and for three seeds, and not adjusted "
-    "since. That of DeepLIFT was set from the paper's, which was gradient times input."
+    "since. The band for DeepLIFT comes from the paper's DeepLIFT, which was gradient times input."
 )
 _TABLE_1_NOTE = (
-    "Not judged: the paper has a DistilBERT whose attention output was projected by the transposed weights, special "
-    "tokens in every ranking, and a Deep-SHAP that a fault of captum disturbed. Ours has none of the three, whatever "
-    "the transformer."
+    "Not judged: the paper uses a DistilBERT whose attention output was projected by the transposed weights, ranks "
+    "special tokens as well, and has Deep-SHAP scores distorted by a bug in captum. None of this applies to ours."
 )
 _TABLE_2_NOTE = (
     f"Tolerances are those expected on SST: {ATTENTION_TOLERANCE} with attention, {LIME_TOLERANCE} with LIME, "
     f"{PATH_TOLERANCE} for the two path methods, {DEEPLIFT_TOLERANCE} for DeepLIFT. Pairs with Deep-SHAP are not "
-    "judged: a fault of captum disturbed the published ones. The paper's DeepLIFT had no rule for any nonlinearity and "
-    "so was gradient times input; ours has such rules. On pairs of texts the paper's LIME treated tokens at the same "
-    "position of both texts as one feature. How far LIME agrees with integrated gradients depends on the length of "
-    "training: on SST our tau fell from 0.86 at the epoch that dev chose to 0.72 after eight epochs of equal accuracy "
+    "judged: a bug in captum distorted the published ones. The paper's DeepLIFT had no rule for any nonlinearity, so "
+    "it was gradient times input; ours has such rules. On pairs of texts, the paper's LIME treated tokens at the same "
+    "position of both texts as one feature. How well LIME agrees with integrated gradients depends on the length of "
+    "training: on SST, our tau fell from 0.86 at the epoch that dev chose to 0.72 after eight epochs of equal accuracy "
     "(60 texts). The paper's random padding vector is not the reason: trained with one, our models gave 0.89 and 0.91. "
     "Quick versions are not judged."
 )
@@ -377,7 +377,7 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
             rows.append((result.short_label, "learned", result.compare("accuracy", tolerance=tolerance)))
     note = (
         f"Inside: within {ACCURACY_TOLERANCE} of the published accuracy, as was expected on SST. Transformers are not "
-        "judged: the paper has DistilBERT, below its usual accuracy."
+        "judged: the paper uses a DistilBERT with less than its usual accuracy."
     )
     caption = "Table 3: accuracy with learned and uniform attention"
     return TableView(caption, ("corpus", "attention", "accuracy"), tuple(rows), note)
@@ -385,13 +385,13 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
 
 def _flow_table(results: Sequence[Result]) -> TableView:
     rows = tuple(
-        (each.short_label, method, each.compare("mean", f"flow~{method}"))
-        for each in _select_agreement(results, "flow")
+        (result.short_label, method, result.compare("mean", f"flow~{method}"))
+        for result in _select_agreement(results, "flow")
         for method in PAPER_METHODS
     )
     note = (
-        "Not judged, for the reasons of table 1. The paper's row of Quora most likely has Int-Grad and DeepLIFT "
-        "exchanged. The paper has no IMDb: flow took too long there."
+        "Not judged, for the reasons given for table 1. In the paper's row for Quora, Int-Grad and DeepLIFT are most "
+        "likely swapped. The paper has no row for IMDb, where flow took too long."
     )
     return TableView("Table 4: attention flow", ("corpus", "with", "mean tau"), rows, note)
 
@@ -406,7 +406,7 @@ def _claim_table(results: Sequence[Result]) -> TableView:
     note = (
         "Tested on the corpora that were run, with the paper's methods; attention is rollout or flow in transformers. "
         "Means are over the fifteen pairs of its six methods. A claim is false if one corpus or model contradicts it, "
-        "by however little."
+        "even slightly."
     )
     is_tested = any(verdict != "not tested" for _, _, verdict in rows)
     return TableView("What the paper claims", ("claim", "our numbers", "verdict"), rows if is_tested else (), note)
@@ -423,11 +423,11 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, 
     }
     taus = {name: value for name, value in wanted.items() if value is not None}
     where, most = max(taus.items(), key=lambda item: item[1], default=("", 0.0))
-    count = str(len(taus)) if len(taus) == len(wanted) else f"{len(taus)}, of {len(wanted)} needed"
-    numbers = f"at most {_format(most)} of {count} ({where})" if taus else ""
+    count = f"{len(taus)} pairs" if len(taus) == len(wanted) else f"{len(taus)} of the {len(wanted)} pairs needed"
+    numbers = f"at most {_format(most)} over {count} ({where})" if taus else ""
     # One number can contradict "no method", but only all of them can support it.
     holds = False if most >= MAX_ATTENTION_TAU else True if len(taus) == len(wanted) else None
-    claim = f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more"
+    claim = f"(i) attention has a tau of {MAX_ATTENTION_TAU} or more with no method"
     yield claim, numbers, holds, f"agreement of attention, rollout or flow with one of {', '.join(PAPER_METHODS)}"
 
     recurrent, transformers = (_mean_taus(results, attention) for attention in ("attention", "rollout"))
@@ -500,17 +500,17 @@ def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:
         return ()
     title = "How far methods agree: mean over all pairs of the paper's methods"
     series = beside_published([ours for _, ours, _ in taus], [theirs for _, _, theirs in taus])
-    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(each.short_label for each, _, _ in taus), series),)
+    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(result.short_label for result, _, _ in taus), series),)
 
 
 def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
     """Ground-truth trials on models that use the deciding words at all."""
-    return [each for each in results if each.trial == "ground-truth" and each.value("used")]
+    return [result for result in results if result.trial == "ground-truth" and result.value("used")]
 
 
 def _rank_methods(results: Sequence[Result]) -> tuple[str, ...]:
     """All methods with ground truth, those that find most beyond chance first, and the controls last."""
-    names = dict.fromkeys(name for each in results for name in each.methods("precision"))
+    names = dict.fromkeys(name for result in results for name in result.methods("precision"))
     gains = {name: _gain_over_chance(results, name) for name in names if name not in CONTROL_LABELS}
     ranked = sorted(gains, key=lambda name: -math.inf if (gain := gains[name]) is None else gain, reverse=True)
     return (*ranked, *(name for name in CONTROL_LABELS if name in names))
@@ -518,7 +518,7 @@ def _rank_methods(results: Sequence[Result]) -> tuple[str, ...]:
 
 def _gain_over_chance(results: Sequence[Result], method: str) -> float | None:
     """The share of what chance misses that the method finds, mean over corpora: 0 as random scores, 1 everything."""
-    both = [(each.value("precision", method), each.value("precision", CHANCE)) for each in results]
+    both = [(result.value("precision", method), result.value("precision", CHANCE)) for result in results]
     return _mean_defined(
         (value - chance) / (1 - chance) for value, chance in both if value is not None and chance not in (None, 1.0)
     )
@@ -533,24 +533,25 @@ def _precision_matrix(evaluated: Sequence[Result]) -> tuple[Matrix, ...]:
     methods = _rank_methods(evaluated)
     if not methods:
         return ()
-    values = tuple(tuple(each.value("precision", method) for each in evaluated) for method in methods)
-    labels = tuple(each.label for each in evaluated)
+    values = tuple(tuple(result.value("precision", method) for result in evaluated) for method in methods)
+    labels = tuple(result.label for result in evaluated)
     return (Matrix("Precision: share of deciding words among the first", methods, labels, values, (0.0, 1.0)),)
 
 
 def _method_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> TableView:
     """Each method by ground truth and by faithfulness."""
     rows: list[tuple[Cell, ...]] = []
+    excess = [excess_metric(name) for name in SHOWN_MEASURES]
     for method in _rank_methods(evaluated):
-        tried = [each for each in evaluated if each.value("precision", method) is not None]
+        tried = [result for result in evaluated if result.value("precision", method) is not None]
         numbers = [
-            *(_mean_defined(each.value(name, method) for each in tried) for name in ("precision", "auc", "tau")),
+            *(_mean_defined(result.value(name, method) for result in tried) for name in ("precision", "auc", "tau")),
             None if method in CONTROL_LABELS else _gain_over_chance(evaluated, method),
-            *(_mean_defined(each.value(excess_metric(name), method) for each in faithful) for name in SHOWN_MEASURES),
+            *(_mean_defined(result.value(metric, method) for result in faithful) for metric in excess),
         ]
         cells = ["" if value is None else value for value in numbers]
-        failed = ", ".join(each.corpus for each in tried if not _is_above(each, method, CHANCE)) or "none"
-        failures = "" if method in CONTROL_LABELS else failed
+        failed = ", ".join(result.corpus for result in tried if not _is_above(result, method, CHANCE))
+        failures = "" if method in CONTROL_LABELS else failed or "none"
         row = (method, f"{len(tried)} of {len(evaluated)}", *cells[:4], failures, *cells[4:])
         rows.append((*row, _faithfulness_wins(faithful, method)))
     columns = ("method", "corpora", "precision", "AUC", "tau", "found beyond chance", "no better than chance on")
@@ -578,14 +579,14 @@ def _is_above(result: Result, method: str, other: str) -> bool:
 
 
 def _faithfulness_wins(faithful: Sequence[Result], method: str) -> str:
-    rows = [each.statistic(excess_metric(name), method) for each in faithful for name in FAITHFULNESS_MEASURES]
+    rows = [result.statistic(excess_metric(name), method) for result in faithful for name in FAITHFULNESS_MEASURES]
     lows = [row.low for row in rows if row is not None and not math.isnan(row.low)]
     return f"{sum(low > 0 for low in lows)} of {len(lows)}" if lows else ""
 
 
 def _truth_above_controls_table(evaluated: Sequence[Result]) -> TableView:
     """Whether each measure ranks the ground truth above random scores and above adversarial attention."""
-    verdicts = {each.label: measure_verdicts(each.summary) for each in evaluated}
+    verdicts = {result.label: measure_verdicts(result.summary) for result in evaluated}
     rows: list[tuple[Cell, ...]] = []
     for measure in ALL_MEASURES:
         above = {
@@ -607,9 +608,9 @@ def _truth_above_controls_table(evaluated: Sequence[Result]) -> TableView:
         rows.append((measure.replace("_", " "), *cells, ", ".join(failed) or "none", _measure_verdict(above)))
     columns = ("measure", "truth above random", "texts", "truth above adversarial attention", "texts")
     note = (
-        "Compared are the ground truth, random scores, and the weights farthest from the model's attention that leave "
-        "its prediction unchanged, on texts whose deciding words the model uses and the wrong scores do not name. A "
-        "corpus counts where the 95 % interval of the mean difference is above 0; of texts, ties count half. A measure "
+        "This compares the ground truth with random scores and with the weights farthest from the model's attention "
+        "that leave its prediction unchanged, on texts whose deciding words the model uses and the wrong scores miss. "
+        "A corpus counts if the 95 % interval of the mean difference is above 0; ties of texts count half. A measure "
         "recognizes the ground truth if it ranks it above both on every corpus."
     )
     caption = "Does each measure rank the ground truth above wrong explanations?"
@@ -618,7 +619,7 @@ def _truth_above_controls_table(evaluated: Sequence[Result]) -> TableView:
 
 def _count_texts(results: Sequence[Result], control: str, measure: str) -> str:
     """The texts where the measure ranks the ground truth above the control, of those that can be compared."""
-    rows = [each.statistic(f"above_{control}_share", measure) for each in results]
+    rows = [result.statistic(f"above_{control}_share", measure) for result in results]
     defined = [row for row in rows if row is not None and not math.isnan(row.value)]
     right = sum(row.value * row.n for row in defined)
     return f"{right:.4g} of {sum(row.n for row in defined):.0f}" if defined else ""
@@ -636,15 +637,12 @@ def _measure_verdict(above: Mapping[str, Mapping[str, bool]]) -> str:
 
 def _measure_ranking_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> TableView:
     """Whether each faithfulness measure orders methods as the ground truth does, on the same models."""
-    both = [
-        (each, other)
-        for each, other in product(evaluated, faithful)
-        if (each.label, each.encoder, each.attention) == (other.label, other.encoder, other.attention)
-    ]
+    model = attrgetter("label", "encoder", "attention")
+    both = [(truth, other) for truth, other in product(evaluated, faithful) if model(truth) == model(other)]
     rows: list[tuple[Cell, ...]] = []
     for measure in FAITHFULNESS_MEASURES:
         agreements = {
-            each.label: pairs for each, other in both if (pairs := pair_order_agreement(measure, each, other))
+            truth.label: pairs for truth, other in both if (pairs := pair_order_agreement(measure, truth, other))
         }
         if not agreements:
             continue
@@ -654,16 +652,8 @@ def _measure_ranking_table(evaluated: Sequence[Result], faithful: Sequence[Resul
         least, worst = min((statistics.fmean(pairs.values()), label) for label, pairs in agreements.items())
         verdict = "in part" if share >= PARTLY_FOLLOWS_SHARE else "fails"
         verdict = "follows the ground truth" if least >= FOLLOWS_TRUTH_SHARE else verdict
-        cells = (
-            len(agreements),
-            len(everything),
-            share,
-            "" if with_random is None else with_random,
-            least,
-            worst,
-            verdict,
-        )
-        rows.append((measure.replace("_", " "), *cells))
+        numbers = len(agreements), len(everything), share, "" if with_random is None else with_random, least
+        rows.append((measure.replace("_", " "), *numbers, worst, verdict))
     columns = ("measure", "corpora", "pairs", "in the right order", "method above random", "worst", "worst on")
     note = (
         "Pairs of methods, random scores among them, whose intervals of precision do not overlap: the share that the "

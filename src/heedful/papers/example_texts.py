@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from heedful.figures import Heatmap, Series
+from heedful.figures import Heatmap
+from heedful.papers.chapter import class_name, token_heatmap, weights_by_unit
 from heedful.trials.permutation import SMALL_CHANGE
 
 MIN_EXAMPLE_TOKENS, MAX_EXAMPLE_TOKENS = 6, 60
@@ -33,7 +34,7 @@ def example_heatmaps(
         attributions: columns of attributions on the same texts by method; "attention" is needed, "gradient" is shown.
     """
     places = {
-        name: {uid: place for place, uid in enumerate(columns["uid"])}
+        name: {uid: row for row, uid in enumerate(columns["uid"])}
         for name, columns in attributions.items()
         if {"uid", "scores"} <= columns.keys()
     }
@@ -44,9 +45,7 @@ def example_heatmaps(
     if table.empty:
         return ()
     chosen = readable_texts(table, table["length"])
-    lengths = (
-        f" (of texts with {MIN_EXAMPLE_TOKENS} to {MAX_EXAMPLE_TOKENS} tokens)" if len(chosen) < len(table) else ""
-    )
+    span = f" (of texts with {MIN_EXAMPLE_TOKENS} to {MAX_EXAMPLE_TOKENS} tokens)" if len(chosen) < len(table) else ""
     examples: list[tuple[str, pd.Series]] = []
     if "median_change" in table:
         examples = _permutation_examples(chosen)
@@ -58,7 +57,7 @@ def example_heatmaps(
         return pd.Series({name: cells[row] for name, cells in attributions[method].items()}, dtype=object)
 
     return tuple(
-        _example(title + lengths, row, {method: text(method, row["uid"]) for method in places}, classes)
+        _example(title + span, row, {method: text(method, row["uid"]) for method in places}, classes)
         for title, row in examples
     )
 
@@ -77,7 +76,7 @@ def _adversary_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     ordered, peaked = _order(table, "epsilon_max")
     chosen = [("Peaked attention with the most distant alternative", peaked[-1])] if len(peaked) else []
     chosen += [("Median text", ordered[len(ordered) // 2]), ("Smallest divergence", ordered[0])]
-    return [(title, table.iloc[place]) for title, place in chosen]
+    return [(title, table.iloc[row]) for title, row in chosen]
 
 
 def _order(table: pd.DataFrame, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -86,30 +85,24 @@ def _order(table: pd.DataFrame, column: str) -> tuple[NDArray[np.int64], NDArray
     return ordered, ordered[(table["maximum_attention"].to_numpy(float) >= 0.5)[ordered]]
 
 
-def _class_name(number: float, classes: Sequence[str]) -> str:
-    return classes[int(number)] if int(number) < len(classes) else f"class {int(number)}"
-
-
 def _example(title: str, row: pd.Series, texts: Mapping[str, pd.Series], classes: Sequence[str]) -> Heatmap:
     text = texts["attention"]
-    kept = [place for place, scored in enumerate(text["scored"]) if scored]
-    weights = [float(text["scores"][place]) for place in kept]
+    weights: Sequence[float] = text["scores"]
     if "queries" in row:  # of a transformer: the weights that are replaced, not the mean of all attention
-        replaced = dict(zip(row["units"], row["attention"], strict=True))
-        weights = [float(replaced.get(place, 0.0)) for place in kept]
-    rows = [Series("attention", tuple(weights))]
-    caption = [f"predicted {_class_name(row['predicted'], classes)} ({text['probability']:.2f})"]
+        weights = weights_by_unit(row, "attention", len(text["units"]))
+    scores: dict[str, Sequence[float]] = {"attention": weights}
+    caption = [f"predicted {class_name(row['predicted'], classes)} ({text['probability']:.2f})"]
     if text["label"] is not None and text["label"] == text["label"]:
-        caption.append(f"label {_class_name(text['label'], classes)}")
-    caption.append(f"largest weight {max(weights, default=0.0):.2f}")
+        caption.append(f"label {class_name(text['label'], classes)}")
+    largest = max((weight for weight, scored in zip(weights, text["scored"], strict=True) if scored), default=0.0)
+    caption.append(f"largest weight {largest:.2f}")
     if "median_change" in row:
         caption.append(f"median change under permutation {row['median_change']:.3f}")
     else:
-        adversary = dict(zip(row["units"], row["adversary"], strict=True))
-        rows.append(Series("adversarial attention", tuple(float(adversary.get(place, 0.0)) for place in kept)))
+        scores["adversarial attention"] = weights_by_unit(row, "adversary", len(text["units"]))
         caption.append(f"divergence {row['epsilon_max']:.3f} of at most {row['bound']:.3f}")
         caption.append(f"output changes by {row['change']:.3f}")
     if "gradient" in texts:
-        sizes = np.abs([float(texts["gradient"]["scores"][place]) for place in kept])
-        rows.append(Series("|gradient|, normalised", tuple((sizes / (sizes.sum() or 1.0)).tolist())))
-    return Heatmap(title, tuple(str(text["units"][place]) for place in kept), tuple(rows), "; ".join(caption))
+        sizes = np.abs(np.asarray(texts["gradient"]["scores"], dtype=float))
+        scores["|gradient|, normalized"] = sizes / (sizes[np.asarray(text["scored"], dtype=bool)].sum() or 1.0)
+    return token_heatmap(title, text, scores, "; ".join(caption))

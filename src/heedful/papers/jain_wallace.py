@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from operator import attrgetter
 from typing import ClassVar
 
 from heedful import catalogue
@@ -122,18 +124,14 @@ def _training(corpus: Corpus, *, has_question: bool) -> Training:
 
 
 def single_model_trials(subject: ModelRecipe, limit: int | None = None) -> list[Recipe]:
-    """The trials of the paper that need one model only."""
-    return [
-        Performance(subject),
-        Permutation(subject, limit=limit),
-        Agreement(subject, (RawAttention(), Gradient(), LeaveOneOut("distribution")), limit=limit),
-        AdversarialAttention(subject, limit=limit),
-        AttributionTable(subject, RawAttention(), limit=limit),
-    ]
+    """The trials of the paper that need one model only, with the first solver and epsilon."""
+    trials = jain_wallace_trials(subject, None, limit)
+    others = [trial for trial in trials if isinstance(trial, AdversarialAttention)][1:]
+    return [trial for trial in trials if trial not in others]
 
 
 def jain_wallace_trials(
-    subject: ModelRecipe, other_seed_model: ModelRecipe, limit: int | None = None, error: float | None = None
+    subject: ModelRecipe, other_seed_model: ModelRecipe | None, limit: int | None = None, error: float | None = None
 ) -> list[Recipe]:
     """All trials of the paper on one model.
 
@@ -146,8 +144,7 @@ def jain_wallace_trials(
         Agreement(subject, methods, other_seed_model=other_seed_model, limit=limit),
         *(
             AdversarialAttention(subject, epsilon, solver=solver, limit=limit)
-            for solver in SOLVERS
-            for epsilon in EPSILONS
+            for solver, epsilon in product(SOLVERS, EPSILONS)
         ),
         AttributionTable(subject, RawAttention(), limit=limit),
     ]
@@ -166,9 +163,8 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 def _select(results: Sequence[Result], trial: str, encoder: str) -> list[Result]:
     """Results on this paper's models: those of other papers were trained by other rules."""
     wanted = ("jain-wallace", trial, encoder, "additive", "kendall")
-    chosen = [
-        each for each in results if (each.paper, each.trial, each.encoder, each.attention, each.measure) == wanted
-    ]
+    about = attrgetter("paper", "trial", "encoder", "attention", "measure")
+    chosen = [result for result in results if about(result) == wanted]
     return sort_by_corpus(distinguish(chosen), tuple(JainWallaceOptions.known_corpora))
 
 
@@ -189,9 +185,9 @@ def _table_1(results: Sequence[Result]) -> TableView:
     columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy", "printed")
     note = (
         "The paper counts the words of all splits and, for some corpora, the corpus before filtering; our numbers are "
-        "those of the training. F1 of class 1 for two classes, otherwise accuracy. Published beside ours are the "
-        "scores of the authors' models behind table 2, whose epoch was selected on dev as ours; the scores that table "
-        "1 prints are of earlier models, whose epoch was selected on test."
+        "those of our training data. F1 of class 1 for two classes, otherwise accuracy. The published scores beside "
+        "ours are those of the authors' models behind table 2, whose epochs were selected on dev like ours; the scores "
+        "printed in table 1 are those of earlier models, whose epochs were selected on test."
     )
     return TableView("Table 1: corpora, and BiLSTM with additive attention", columns, tuple(rows), note)
 
@@ -216,19 +212,19 @@ def _table_2(results: Sequence[Result]) -> TableView:
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Figures 6 to 8: differences of mean correlations by corpus; quick versions are left out."""
-    comparable = [each for each in results if not each.quick]
-    bilstm = {each.label: each for each in _select(comparable, "agreement", "bilstm")}
-    average = {each.label: each for each in _select(comparable, "agreement", "average")}
+    comparable = [result for result in results if not result.quick]
+    bilstm = {result.label: result for result in _select(comparable, "agreement", "bilstm")}
+    average = {result.label: result for result in _select(comparable, "agreement", "average")}
     charts: list[Bars] = []
     for title, method in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", LEFT_OUT),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
         pair = f"gradient~{LEFT_OUT} over attention~{method}"
-        charts += _difference_bars(title, {label: each.compare("excess", pair) for label, each in bilstm.items()})
+        charts += _difference_bars(title, {label: result.compare("excess", pair) for label, result in bilstm.items()})
     differences = {}
     for label in (label for label in bilstm if label in average):
-        one, other = (each[label].compare("mean", f"attention~{LEFT_OUT}") for each in (average, bilstm))
+        one, other = (runs[label].compare("mean", f"attention~{LEFT_OUT}") for runs in (average, bilstm))
         differences[label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
     title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
     return (*charts, *_difference_bars(title, differences))
@@ -238,7 +234,7 @@ def _difference_bars(title: str, numbers: Mapping[str, Comparison]) -> tuple[Bar
     shown = {label: number for label, number in numbers.items() if number.ours is not None}
     if not shown:
         return ()
-    ours, theirs = ([each.ours for each in shown.values()], [each.published for each in shown.values()])
+    ours, theirs = ([number.ours for number in shown.values()], [number.published for number in shown.values()])
     return (Bars(title, Axis("mean difference of tau"), tuple(shown), beside_published(ours, theirs)),)
 
 
@@ -269,7 +265,7 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     )
     columns = ("attention", "mean divergence (JSD)", "mean change of output (0 to 1)")
     note = (
-        "Free weights are chosen for each text by itself, with a change of at most epsilon; a trained adversary is one "
-        "model for all texts, also for texts that it was not trained on."
+        "Free weights are chosen for each text separately, with a change of at most epsilon; a trained adversary is a "
+        "single model for all texts, including those that it was not trained on."
     )
     return SectionExtras((TableView("Trained adversaries beside free weights", columns, (free, *rows), note),))

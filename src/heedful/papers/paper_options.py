@@ -106,9 +106,7 @@ class PaperOptions(ABC):
         """A corpus of the catalogue that the paper lacks; UserError unless it has single texts and classes."""
         splits = catalogue.CORPORA[name].read(self.data_dir or Path())
         if isinstance(splits.task, Regression) or [type(part) for part in splits.train[0].parts] != [str]:
-            raise UserError(
-                f"this paper has no corpus {name!r}, and another must have one text per example and classes"
-            )
+            raise UserError(f"this paper has no corpus {name!r}; other corpora need one text per example and classes")
         return catalogue.CORPORA[name]
 
     @classmethod

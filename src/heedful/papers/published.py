@@ -22,8 +22,8 @@ NumberKey = tuple[str, str, str]
 """Metric, method and subset of a number, as in a summary."""
 _PROVENANCE = {
     "jain-wallace": "Published numbers are one run of the authors' code, which set no seed.",
-    "wiegreffe-pinter": "Published numbers are one training each. Epochs of base models were chosen on the test split, "
-    "those of adversaries by the training loss (released code) or on the test split (text).",
+    "wiegreffe-pinter": "Published numbers are from one training run each. Epochs of base models were chosen on the "
+    "test split, those of adversaries by the training loss (released code) or on the test split (text).",
     "attefa": "Published numbers are those of one base model, and means over nine adversaries with population standard "
     "deviations; epochs were chosen on the test split.",
     "disagreement": "Published numbers are means over three seeds, for agreement over 500 texts each, with special "
@@ -82,7 +82,7 @@ def find_published(
         return "", {}
     differing = protocol_differences(trial, paper, recipe or {})
     if differing:
-        return f"The published numbers are not shown: they were made with {', '.join(differing)}.", {}
+        return f"The published numbers are not shown because they were obtained with {', '.join(differing)}.", {}
     return _PROVENANCE[paper], numbers
 
 
@@ -132,8 +132,8 @@ def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
     _, numbers = find_published("adversarial-tradeoff", about, "wiegreffe-pinter")
     methods = [method for metric, method, _ in numbers if metric == "jsd"]
     return [
-        (float(each.split()[-1]), numbers["f1", each, ""], numbers["tvd", each, ""], numbers["jsd", each, ""])
-        for each in methods
+        (float(method.split()[-1]), numbers["f1", method, ""], numbers["tvd", method, ""], numbers["jsd", method, ""])
+        for method in methods
     ]
 
 

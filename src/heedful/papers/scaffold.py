@@ -245,7 +245,7 @@ class ScaffoldOptions(PaperOptions):
         trials += plausibility
         if corpus.name in QUALITY_CORPORA:
             # People marked errors, and the model predicts quality: correct signed scores are negative there.
-            trials += [replace(each, rank="size") for each in plausibility]
+            trials += [replace(trial, rank="size") for trial in plausibility]
         return trials
 
     def is_quality(self, corpus: Corpus) -> bool:
@@ -279,8 +279,8 @@ def _explanation_arms(corpus: str, normalizers: Sequence[MixNormalizer], *, quic
         ExplanationArm("attention", AttentionExplanation()),
         ExplanationArm("attention, last layer", AttentionExplanation(HeadMaps(-1))),
         *(
-            ExplanationArm(smat_arm_name(each, normalizers), LearnedExplanation(normalizer=each))
-            for each in normalizers
+            ExplanationArm(smat_arm_name(normalizer, normalizers), LearnedExplanation(normalizer=normalizer))
+            for normalizer in normalizers
         ),
     )
     if quick:
@@ -339,7 +339,7 @@ def _plausibility_trial(subject: ModelRecipe, smat: Sequence[StudentRecipe], opt
     sizes = sorted({student.data.train_size for student in smat})
     middle = sizes[len(sizes) // 2]
     limit = min(options.limit or MAX_RATIONALE_TEXTS, 60) if options.quick else options.limit or MAX_RATIONALE_TEXTS
-    students = tuple(each for each in smat if isinstance(each, SMaT) and each.data.train_size == middle)
+    students = tuple(student for student in smat if isinstance(student, SMaT) and student.data.train_size == middle)
     learned = LearnedAttributionTable(subject, students, limit=limit)
     parts = ("source", "target") if subject.corpus.name in QUALITY_CORPORA else ()
     return Plausibility(subject, PLAUSIBILITY_METHODS, ((SMAT, learned),), parts, pooling="sum", limit=limit)

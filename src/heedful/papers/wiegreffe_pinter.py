@@ -37,6 +37,7 @@ from heedful.papers.chapter import (
     sort_by_corpus,
     subtract,
     token_heatmap,
+    weights_by_unit,
 )
 from heedful.papers.example_texts import readable_texts
 from heedful.papers.paper_options import EmbeddingOptions, extend_seeds, resolve_names
@@ -191,9 +192,7 @@ _GUIDES = ("uniform", "trained", "base", "adversary")
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 5, and the bands of our specification."""
-    note = (
-        "The paper counts IMDb's training texts before filtering by length, and does not say whose mean length it has."
-    )
+    note = "The paper counts IMDb's training texts before filtering by length, and does not define its mean length."
     chosen = [*_select(results, "adversarial-tradeoff"), *_select(results, "uniform-baseline")]
     sizes = corpus_size_table(results, chosen, "wiegreffe-pinter", note)
     note = "Bands of our specification (check 13), set from the authors' runs before ours and not adjusted since."
@@ -202,7 +201,7 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 
 
 def _select(results: Sequence[Result], trial: str) -> list[Result]:
-    chosen = [each for each in results if (each.trial, each.attention) == (trial, "additive")]
+    chosen = [result for result in results if (result.trial, result.attention) == (trial, "additive")]
     return sort_by_corpus(distinguish(chosen), CLASSIFICATION_CORPORA)
 
 
@@ -301,23 +300,23 @@ def _table_5(results: Sequence[Result]) -> TableView:
 def _tradeoff_checks(results: Sequence[Result]) -> Iterable[Check]:
     """Check 13 on either side of the jump of SST's curve, at whatever lambdas there are."""
     sst = {
-        trial: each
-        for (corpus, trial, encoder), each in additive_results(results).items()
+        trial: result
+        for (corpus, trial, encoder), result in additive_results(results).items()
         if (corpus, encoder) == ("sst", "bilstm")
     }
-    if not (each := sst.get("adversarial-tradeoff")):
+    if not (result := sst.get("adversarial-tradeoff")):
         return
-    lambdas = tradeoff_lambdas(each)
+    lambdas = tradeoff_lambdas(result)
     for method, strength in lambdas.items():
         if strength <= SMALL_LAMBDA:
-            yield f"JSD at {method}", each.value("jsd", method), SMALL_LAMBDA_JSD_BAND
+            yield f"JSD at {method}", result.value("jsd", method), SMALL_LAMBDA_JSD_BAND
         if strength >= LARGE_LAMBDA:
-            yield f"JSD at {method}", each.value("jsd", method), LARGE_LAMBDA_JSD_BAND
-            yield f"TVD at {method}", each.value("tvd", method), Band(0.03, 0.05)
+            yield f"JSD at {method}", result.value("jsd", method), LARGE_LAMBDA_JSD_BAND
+            yield f"TVD at {method}", result.value("tvd", method), Band(0.03, 0.05)
             if baseline := sst.get("uniform-baseline"):
-                lost = subtract(baseline.value("f1", "learned"), each.value("f1", method))
+                lost = subtract(baseline.value("f1", "learned"), result.value("f1", method))
                 yield f"F1 lost at {method}", lost, Band(high=0.03)
-    beyond = [each.value("jsd", method) for method, strength in lambdas.items() if strength >= LARGE_LAMBDA]
+    beyond = [result.value("jsd", method) for method, strength in lambdas.items() if strength >= LARGE_LAMBDA]
     if "seed-variance" in sst and beyond and beyond[0] is not None:
         what = "median JSD of other seeds, compared with the first adversary beyond the jump"
         yield what, sst["seed-variance"].value("median_jsd"), Band(high=beyond[0])
@@ -325,7 +324,7 @@ def _tradeoff_checks(results: Sequence[Result]) -> Iterable[Check]:
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Figure 5 for each corpus: our curve, the published one, and other seeds of the base model."""
-    return tuple(_tradeoff_scatter(each) for each in _select(results, "adversarial-tradeoff"))
+    return tuple(_tradeoff_scatter(result) for result in _select(results, "adversarial-tradeoff"))
 
 
 def tradeoff_points(result: Result, methods: Iterable[str]) -> list[tuple[float | None, float | None]]:
@@ -360,9 +359,9 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     )
     wanted = ("adversarial-attention", base, "search")
     searches = [
-        each.load().table.set_index("uid")
-        for each in entries
-        if (each.facts.get("trial"), each.link("subject"), each.settings.get("solver")) == wanted
+        entry.load().table.set_index("uid")
+        for entry in entries
+        if (entry.facts.get("trial"), entry.link("subject"), entry.settings.get("solver")) == wanted
     ]
     rows = trial.load().table
     rows = rows[(rows["kind"] == "lambda") & (rows["setting"] == lambdas[method])]
@@ -375,8 +374,7 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
         captions = [f"the base model predicts {prediction_text(text, classes)}"]
         if searches and row["uid"] in searches[0].index:
             free = searches[0].loc[row["uid"]]
-            weights = dict(zip(free["units"], free["adversary"], strict=True))
-            scores["free weights (Jain & Wallace)"] = [weights.get(place, 0.0) for place in range(len(text["units"]))]
+            scores["free weights (Jain & Wallace)"] = weights_by_unit(free, "adversary", len(text["units"]))
             captions.append(
                 f"free weights: divergence {free['epsilon_max']:.3f}, change of probability {free['change']:.3f}"
             )

@@ -8,13 +8,11 @@ from __future__ import annotations
 import gc
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
@@ -26,7 +24,7 @@ from heedful.papers.published import setting_label
 from heedful.report.explorer import delete_stale_pages, write_explorer
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_parts
-from heedful.report.text_table import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
+from heedful.report.text_sources import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
 from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
 from heedful.store.recipe import Json
@@ -37,7 +35,6 @@ from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError, user_path
 
-_T = TypeVar("_T")
 OTHER_CHAPTER = "other"
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
 _MAX_LISTED_CLASSES = 10
@@ -74,17 +71,12 @@ def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
     if folder is not None:
         check_report_folder(folder)
     damaged = {damage.name: str(damage) for damage in damages}
-    while True:
-        try:
-            builder = _Builder([entry for entry in entries if entry.name not in damaged], folder, damaged)
-            page = builder.page(Path(workspace.location).name)
-        except CorruptArtefactError as damage:  # of a file that was intact when it was read first
-            if damage.name in damaged:
-                raise
-            damaged[damage.name] = str(damage)
-        else:
-            break
-    for reason in builder.damages.values():
+    page = None
+    while page is None:
+        builder = _Builder([entry for entry in entries if entry.name not in damaged], damaged)
+        page = builder.page(Path(workspace.location).name, folder)
+        damaged |= builder.damages
+    for reason in damaged.values():
         warnings.warn(f"not in the report: {reason}", CorruptArtefactWarning, stacklevel=3)
     return page
 
@@ -129,91 +121,67 @@ class _Run:
 
 
 class _Builder:
-    """Builds the page from the index entries; writes explorers into `folder` if given."""
+    """Builds the page from the index entries.
 
-    def __init__(
-        self, entries: Sequence[IndexEntry], folder: Path | None = None, damages: Mapping[str, str] | None = None
-    ) -> None:
-        self.entries = entries
-        self.damages = dict(damages or {})
+    Args:
+        left_out: by name the artefacts that are damaged and not among the entries.
+    """
+
+    def __init__(self, entries: Sequence[IndexEntry], left_out: Mapping[str, str]) -> None:
+        self.entries, self.left_out = entries, left_out
+        self.damages: dict[str, str] = {}
         self.by_name = {entry.name: entry for entry in entries}
         self.sources = find_model_texts(entries)
         self.texts = {source.model: source for source in self.sources if source.split == "test"}
-        trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
+        self.trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
         self.groups: dict[str, list[IndexEntry]] = {}
-        for entry in trials:
+        for entry in self.trials:
             self.groups.setdefault(entry.group, []).append(entry)
         self.rivals: dict[tuple[str, ...], list[IndexEntry]] = {}
         for entries_of_group in self.groups.values():
             self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
         self.opened: dict[str, StoredArtefact] = {}
         self.chosen: dict[str, frozenset[str] | None] = {}
-        self.runs = self._read_runs(trials, folder)
-        self._leave_out_damaged_runs()
-        recipes = {group: self.runs[runs[0].name].recipe for group, runs in self.groups.items()}
-        self.papers = assign_papers(trials, recipes)
+        self.runs: dict[str, _Run] = {}
+        self.papers: Mapping[str, str] = {}
 
     def open(self, entry: IndexEntry) -> StoredArtefact:
-        """The artefact, empty if it is known to be damaged; kept while its model is read."""
+        """The artefact, kept while its model is read."""
         if entry.name not in self.opened:
-            self.opened[entry.name] = StoredArtefact(entry.path) if entry.name in self.damages else entry.open()
+            self.opened[entry.name] = entry.open()
         return self.opened[entry.name]
 
-    def _retried(self, read: Callable[[], _T]) -> _T:
-        """What is read; again without an artefact that turns out to be damaged."""
-        while True:
-            try:
-                return read()
-            except CorruptArtefactError as damage:
-                if damage.name in self.damages:
-                    raise
-                self.damages[damage.name] = str(damage)
-                self.opened.pop(damage.name, None)
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        """Remember an artefact that turns out to be damaged; the page is built again without it."""
+        try:
+            yield
+        except CorruptArtefactError as damage:
+            if damage.name not in self.by_name:
+                raise
+            self.damages[damage.name] = str(damage)
 
-    def _leave_out_damaged_runs(self) -> None:
-        """Sections show the seeds that are intact, and figures of the first of them."""
-        for group, entries in list(self.groups.items()):
-            intact = [entry for entry in entries if entry.name not in self.damages]
-            self.groups[group] = intact
-            if not intact:
-                del self.groups[group]
-            elif intact[0] is not entries[0]:
-                self.runs[intact[0].name] = self._retried(partial(self._read_run, intact[0]))
-
-    def _intact_entries(self) -> Sequence[IndexEntry]:
-        if not self.damages.keys().isdisjoint(self.by_name):
-            return [entry for entry in self.entries if entry.name not in self.damages]
-        return self.entries
-
-    def _read_runs(self, trials: Sequence[IndexEntry], folder: Path | None) -> dict[str, _Run]:
+    def _read_runs(self, folder: Path | None) -> None:
         """Read model by model, so that the explorer and the sections of a model share its artefacts."""
         trials_by_model: dict[str, list[IndexEntry]] = {}
-        for entry in trials:
+        for entry in self.trials:
             trials_by_model.setdefault(entry.link("subject") or "", []).append(entry)
         sources_by_model: dict[str, list[ModelTexts]] = {}
         for source in self.sources:
             sources_by_model.setdefault(source.model, []).append(source)
         written: set[str] = set()
-        runs: dict[str, _Run] = {}
         for model in dict.fromkeys([*sources_by_model, *trials_by_model]):
             if folder is not None:
                 for source in sources_by_model.get(model, ()):
-                    written.add(self._retried(partial(self._write_explorer, source, folder)).name)
+                    with self._noting_damage():
+                        written.add(write_explorer(source, self.sources, folder, self.open).name)
             for entry in trials_by_model.get(model, ()):
-                runs[entry.name] = self._retried(partial(self._read_run, entry))
+                with self._noting_damage():
+                    self.runs[entry.name] = self._read_run(entry)
             self.opened.clear()
             gc.collect(0)  # templates leave cycles that hold the texts of this model
-        if folder is not None:
+        if folder is not None and not self.damages:
             delete_stale_pages(folder, written)
-        return runs
-
-    def _write_explorer(self, source: ModelTexts, folder: Path) -> Path:
-        intact = replace(
-            source,
-            attributions=tuple(entry for entry in source.attributions if entry.name not in self.damages),
-            trials=tuple(entry for entry in source.trials if entry.name not in self.damages),
-        )
-        return write_explorer(intact, self.sources, folder, self.open)
 
     def _read_run(self, entry: IndexEntry) -> _Run:
         is_first = entry is self.groups[entry.group][0]
@@ -223,15 +191,13 @@ class _Builder:
         model = self.open(self.by_name[model_name]) if model_name in self.by_name else None
         if model is not None:
             model.verify()
-        if model_name in self.damages:
-            model = None
         run = _Run(
             entry,
             artefact.notes,
             model_warnings=() if model is None else _model_warnings(model.notes),
             incomplete=self._incomplete_attributions(model_name),
         )
-        if not is_first or entry.name in self.damages:
+        if not is_first:
             return run
         trial = catalogue.TRIALS.get(str(entry.facts["trial"]))
         figures = _stored_charts(artefact) if trial is None else trial.figures(artefact.table)
@@ -240,9 +206,9 @@ class _Builder:
         classes = [] if model is None else _as_list(model.notes.get("classes"))
         tables = {
             name: {column: cells[column] for column in _EXAMPLE_TEXT_COLUMNS if column in cells}
-            for name, each in self._attributions(model_name).items()
+            for name, entry in self._attributions(model_name).items()
             if name in _EXAMPLE_METHODS and {*artefact.table.columns} >= EXAMPLE_COLUMNS
-            for cells in [read_chosen_texts(each, self._chosen_texts(model_name), self.open)]
+            for cells in [read_chosen_texts(entry, self._chosen_texts(model_name), self.open)]
         }
         return replace(
             run,
@@ -263,7 +229,7 @@ class _Builder:
 
     def _attributions(self, model: str) -> dict[str, IndexEntry]:
         source = self.texts.get(model)
-        return {} if source is None else {str(each.facts["method"]): each for each in source.attributions}
+        return {} if source is None else {str(entry.facts["method"]): entry for entry in source.attributions}
 
     def _incomplete_attributions(self, model: str) -> dict[str, float]:
         """The largest completeness error of each method that exceeds its tolerance."""
@@ -277,8 +243,17 @@ class _Builder:
                     gaps[name] = largest
         return gaps
 
-    def page(self, workspace_name: str) -> Page:
-        """The whole page."""
+    def page(self, workspace_name: str, folder: Path | None) -> Page | None:
+        """The whole page; None if an artefact turned out to be damaged. Writes explorers into `folder` if given."""
+        with self._noting_damage():
+            self._read_runs(folder)
+            if not self.damages:
+                return self._page(workspace_name)
+        return None
+
+    def _page(self, workspace_name: str) -> Page:
+        recipes = {group: self.runs[runs[0].name].recipe for group, runs in self.groups.items()}
+        self.papers = assign_papers(self.trials, recipes)
         results = {group: self._result(group) for group in self.groups}
         chapters = []
         for name, paper in PAPERS.items():
@@ -304,7 +279,7 @@ class _Builder:
                 "finished trials": sum(map(len, self.groups.values())),
             },
             papers=tuple(chapters),
-            warnings=_damage_notes(self.damages),
+            warnings=_damage_notes(self.left_out),
         )
 
     def _result(self, group: str) -> Result:
@@ -325,7 +300,7 @@ class _Builder:
             corpus=str(facts.get("corpus") or ""),
             encoder=str(facts.get("encoder") or ""),
             attention=str(facts.get("attention") or ""),
-            summary=combine_seeds([each for each in summaries if each]),
+            summary=combine_seeds([summary for summary in summaries if summary]),
             n_seeds=len(summaries),
             entries=tuple(run.entry for run in runs),
             settings=first.entry.settings,
@@ -340,9 +315,7 @@ class _Builder:
         first, paper = runs[0], PAPERS.get(result.paper)
         texts = _trial_texts(runs, result)
         only = f", {first.model_label} only" if len(runs) > 1 else ""
-        extras = SectionExtras()
-        if paper is not None:
-            extras = self._retried(lambda: paper.section(result, self._intact_entries()))
+        extras = SectionExtras() if paper is None else paper.section(result, self.entries)
         tables = (*summary_tables(result), *extras.tables)
         figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
         if result.trial == Performance.name and first.model_notes:
@@ -386,13 +359,13 @@ class _Builder:
         settings = [
             f"{name.replace('_', ' ')} {_format_setting(value)}"
             for name, value in first.settings.items()
-            if len({str(each.settings.get(name)) for each in rivals}) > 1
+            if len({str(rival.settings.get(name)) for rival in rivals}) > 1
         ]
-        recipes = [self.runs[each.name].recipe for each in rivals]
+        recipes = [self.runs[rival.name].recipe for rival in rivals]
         return settings + [
             setting_label(path, value)
             for path, value in self.runs[first.name].recipe.items()
-            if path.endswith("selection.split") and len({str(each.get(path)) for each in recipes}) > 1
+            if path.endswith("selection.split") and len({str(recipe.get(path)) for recipe in recipes}) > 1
         ]
 
 
@@ -452,9 +425,9 @@ def _model_key(entry: IndexEntry) -> tuple[str, ...]:
 def _sort_key(entry: IndexEntry) -> tuple[object, ...]:
     *model, trial = _model_key(entry)
     order = list(catalogue.TRIALS)
-    place = order.index(trial) if trial in order else len(order)
+    rank = order.index(trial) if trial in order else len(order)
     seed = entry.facts.get("seed")
-    return *model, place, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
+    return *model, rank, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
 
 
 def summary_tables(result: Result) -> tuple[TableView, ...]:
@@ -521,7 +494,9 @@ def _summary_table(
         note = " ".join(filter(None, (note, "n: observations behind the numbers to its left.")))
     keys = [name for name, _ in next(iter(rows))]
     part = "" if keys == ["metric"] else f", by {' and '.join(keys)}"
-    cells = tuple((*(key for _, key in keyed), *(row.get(each, "") for each in columns)) for keyed, row in rows.items())
+    cells = tuple(
+        (*(key for _, key in keyed), *(row.get(column, "") for column in columns)) for keyed, row in rows.items()
+    )
     return TableView(f"{caption}{part}", (*keys, *(ending or name for name, ending in columns)), cells, note)
 
 

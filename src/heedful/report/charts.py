@@ -138,20 +138,20 @@ def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, p
     if drawing.corner:
         yield _text(left + inside[0], top - 4, drawing.corner, 9, anchor="end")
     yield f'<g clip-path="url(#{prefix}-clip)">'
-    yield from (_image(each, x, y) for each in drawing.pictures)
-    yield from (_shape(each, x(each.xs), y(each.ys)) for each in drawing.shapes)
+    yield from (_image(picture, x, y) for picture in drawing.pictures)
+    yield from (_shape(shape, x(shape.xs), y(shape.ys)) for shape in drawing.shapes)
     yield "</g>"
     for note in drawing.notes:
-        place = left + inside[0] + 4 if note.x is None else float(x(note.x))
+        anchor_x = left + inside[0] + 4 if note.x is None else float(x(note.x))
         yield _text(
-            place, float(y(note.y)) + 0.35 * note.size, note.text, note.size, "" if note.x is None else "middle"
+            anchor_x, float(y(note.y)) + 0.35 * note.size, note.text, note.size, "" if note.x is None else "middle"
         )
     yield from legend
     floor = top + inside[1] + (0.0 if drawing.is_table else tick_height)
     for number, line in enumerate(x_label):
         is_long = _LETTER * len(line) > inside[0]
-        place = width - 11 if is_long else left + inside[0] / 2
-        yield _text(place, floor + _LINE * (number + 0.9), line, 11.5, "end" if is_long else "middle")
+        anchor_x = width - 11 if is_long else left + inside[0] / 2
+        yield _text(anchor_x, floor + _LINE * (number + 0.9), line, 11.5, "end" if is_long else "middle")
     for number, line in enumerate(y_label):
         at, middle = _LINE * (number + 0.8), top + inside[1] / 2
         yield _text(at, middle, line, 11.5, "middle", f"rotate(-90 {at:g} {middle:g})")
@@ -160,8 +160,8 @@ def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, p
 def _axes(drawing: Drawing, x: _Scale, y: _Scale, across: Ticks, down: Ticks, *, is_steep: bool) -> Iterator[str]:
     """Grid lines, spines, ticks and their labels."""
     floor, right, top = y.start, x.start + x.length, y.start + y.length
-    columns = [(float(x(place)), label) for place, label in across]
-    rows = [(float(y(place)), label) for place, label in down]
+    columns = [(float(x(value)), label) for value, label in across]
+    rows = [(float(y(value)), label) for value, label in down]
     grid = [f"M{_short(at)},{top:g}V{floor:g}" for at, _ in columns if "x" in drawing.grid]
     grid += [f"M{x.start:g},{_short(at)}H{right:g}" for at, _ in rows if "y" in drawing.grid]
     if grid:
@@ -192,8 +192,8 @@ def _legend(drawing: Drawing, width: float) -> tuple[list[str], int]:
     column = _HANDLE + 14 + _LETTER * max(map(len, names))
     count = max(1, min(4, int((width - 8) // column)))
     elements = []
-    for place, (name, (_, shapes)) in enumerate(zip(names, drawing.legend, strict=True)):
-        left, middle = 5 + column * (place % count), 10 + _LINE * (place // count)
+    for number, (name, (_, shapes)) in enumerate(zip(names, drawing.legend, strict=True)):
+        left, middle = 5 + column * (number % count), 10 + _LINE * (number // count)
         for shape in shapes:
             ends = np.asarray([left, left + _HANDLE - 4])
             if shape.marker is not None:
@@ -226,12 +226,12 @@ def _round_ticks(low: float, high: float) -> Ticks:
     """
     least = (high - low) / _MAX_TICKS
     power = math.floor(math.log10(least))
-    factor = next(each for each in (1.0, 2.0, 2.5, 5.0, 10.0) if each * 10.0**power >= least)
+    factor = next(factor for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * 10.0**power >= least)
     step = factor * 10.0**power
-    places = [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    ticks = [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
     decimals = max(0, -power + (factor == 2.5) - (factor == 10.0))
     style = f".{decimals}f" if decimals < 5 and max(abs(low), abs(high)) < 1e6 else ".3g"
-    return [(place, f"{place + 0.0:{style}}".replace("-", "−")) for place in places]
+    return [(tick, f"{tick + 0.0:{style}}".replace("-", "−")) for tick in ticks]
 
 
 def _wrap(label: str, width: int) -> list[str]:
@@ -262,7 +262,7 @@ def _shape(shape: Shape, xs: Array, ys: Array) -> str:
         paint += f' stroke="{color}" stroke-width="{shape.width:g}"'
         paint += ' stroke-linecap="round"' if shape.marker == DOT else ""
         if shape.dashes:
-            paint += f' stroke-dasharray="{" ".join(f"{each * shape.width:g}" for each in shape.dashes)}"'
+            paint += f' stroke-dasharray="{" ".join(f"{dash * shape.width:g}" for dash in shape.dashes)}"'
     opacity = f' opacity="{shape.opacity:.3g}"' if shape.opacity < 1 else ""
     return f'<path d="{"".join(steps)}{"Z" * shape.is_closed}" {paint}{opacity}/>' if steps else ""
 
@@ -299,8 +299,8 @@ def png_pixels(image: str) -> Pixels:
 def _text(x: float, y: float, text: str, size: float, anchor: str = "", transform: str = "") -> str:
     anchored = f' text-anchor="{anchor}"' if anchor else ""
     turned = f' transform="{transform}"' if transform else ""
-    place = f'x="{_short(x)}" y="{_short(y)}" font-size="{size:g}"'
-    return f'<text {place} fill="currentColor"{anchored}{turned}>{escape(text)}</text>'
+    position = f'x="{_short(x)}" y="{_short(y)}" font-size="{size:g}"'
+    return f'<text {position} fill="currentColor"{anchored}{turned}>{escape(text)}</text>'
 
 
 def _short(number: float) -> str:

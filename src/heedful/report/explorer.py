@@ -25,15 +25,13 @@ from heedful.report.charts import png_pixels, svg
 from heedful.report.heatmap import heatmap_view
 from heedful.report.html import HtmlDocument, write_atomically
 from heedful.report.page import Link
+from heedful.report.text_sources import ModelTexts, Open, collect_texts
 from heedful.report.text_table import (
     FOLDER,
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
-    ModelTexts,
-    Open,
     TextRow,
     TextTable,
-    collect_texts,
     decode_head_maps,
     write_text_table,
 )
@@ -65,9 +63,9 @@ def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder
 
 
 def write_text_page(table: TextTable, target: Path, others: Sequence[Link] = (), stamp: str = "") -> Path:
-    """Write the page of a table, and before it the table beside it; see `explorer_html`."""
+    """Write the page of a table, and before it the table beside it; see `explorer_parts`."""
     write_text_table(table, table_beside(target))
-    return write_atomically(_explorer_parts(table, others, stamp), target)
+    return write_atomically(explorer_parts(table, others, stamp), target)
 
 
 def table_beside(page: Path) -> Path:
@@ -91,17 +89,13 @@ def delete_stale_pages(folder: Path, kept: set[str]) -> None:
             table_beside(path).unlink(missing_ok=True)
 
 
-def explorer_html(data: TextTable, others: Sequence[Link] = (), stamp: str = "") -> str:
+def explorer_parts(data: TextTable, others: Sequence[Link] = (), stamp: str = "") -> Iterator[str]:
     """The explorer as one HTML document.
 
     Args:
         others: links to the same texts under other models.
         stamp: digest of all that the page depends on, by which an existing page is recognised as up to date.
     """
-    return "".join(_explorer_parts(data, others, stamp))
-
-
-def _explorer_parts(data: TextTable, others: Sequence[Link], stamp: str) -> Iterator[str]:
     tokens = sum(len(text.tokens) for text in data.texts) / max(1, len(data.texts))
     values = {
         "stamp": stamp,
@@ -168,12 +162,12 @@ def _selections(data: TextTable) -> list[TextSelection]:
         selections.append(TextSelection("Strongest disagreement", "", "disagreement", "-1", hint))
     orders = {
         metric.finding: TextSelection(
-            metric.finding, "", f"metric {place}", "-1" if metric.is_descending else "1", metric.name
+            metric.finding, "", f"metric {number}", "-1" if metric.is_descending else "1", metric.name
         )
-        for place, metric in reversed([*enumerate(data.metrics)])
+        for number, metric in reversed([*enumerate(data.metrics)])
         if metric.finding
     }
-    adversarial = [place for place, row in enumerate(data.rows) if row.is_adversarial]
+    adversarial = [row_number for row_number, row in enumerate(data.rows) if row.is_adversarial]
     if adversarial and MOST_MANIPULABLE not in orders:
         orders[MOST_MANIPULABLE] = TextSelection(MOST_MANIPULABLE, "", f"row {adversarial[0]}", "-1")
     return [*selections, *(orders[name] for name in (LEAST_FAITHFUL, MOST_MANIPULABLE) if name in orders)]
@@ -195,8 +189,8 @@ def outcome_table(data: TextTable) -> TableView | None:
     rows: list[tuple[Cell, ...]] = [("texts", *map(len, groups))]
     names = ("probability of the prediction", *(metric.name for metric in data.metrics))
     columns = [list(zip(*((text.probability, *text.metrics) for text in group), strict=True)) for group in groups]
-    for place, name in enumerate(names):
-        known = [[value for value in group[place] if value is not None] for group in columns]
+    for number, name in enumerate(names):
+        known = [[value for value in group[number] if value is not None] for group in columns]
         rows.append((name, *(math.fsum(values) / len(values) if values else None for values in known)))
     return TableView("Means over texts that are predicted right and wrong", ("", "right", "wrong"), tuple(rows))
 
@@ -212,8 +206,8 @@ def _view_without_script(data: TextTable) -> dict[str, object]:
     texts = data.texts[:TEXTS_WITHOUT_SCRIPT]
     heatmaps = [_text_heatmap(text, data) for text in texts]
     if data.patches is None:
-        return {"first": [heatmap_view(each) for each in heatmaps], "pictures": ""}
-    names = list(dict.fromkeys(row.name for each in heatmaps for row in each.rows))
+        return {"first": [heatmap_view(heatmap) for heatmap in heatmaps], "pictures": ""}
+    names = list(dict.fromkeys(row.name for heatmap in heatmaps for row in heatmap.rows))
     tiles = list[tuple[Pixels | PatchScores, ...]]()
     for text, heatmap in zip(texts, heatmaps, strict=True):
         scores = {row.name: np.reshape(row.values, data.patches) for row in heatmap.rows}
@@ -243,12 +237,12 @@ def _text_heatmap(text: TextRow, data: TextTable) -> Heatmap:
     ]
     groups = text.word_groups
     # A space before each word keeps what looks like the mark of a tokenizer.
-    words = tuple(" " + "".join(text.tokens[place] for place in group) for group in groups)
+    words = tuple(" " + "".join(text.tokens[token] for token in group) for group in groups)
     rows = [Series(row.name, tuple(text.pool(cell.weights, row.pooling).tolist())) for row, cell in visible]
     if text.maps:
         means = decode_head_maps(text.maps, data.heads).mean((0, 1))
         rows.append(Series(ALL_HEADS, tuple(means.tolist())))
     if text.marked is not None:
-        is_marked = tuple(float(any(place in text.marked for place in group)) for group in groups)
+        is_marked = tuple(float(any(token in text.marked for token in group)) for group in groups)
         rows = [Series(MARKED, is_marked), *rows]
     return Heatmap(text.uid, words, tuple(rows), "; ".join(caption))

@@ -126,7 +126,7 @@ def token_spacing(units: Sequence[str]) -> list[tuple[str, str]]:
             pairs.append((" " if starts else "", unit[1:] if starts and len(unit) > 1 else unit))
         else:
             pairs.append((" ", unit))
-    return [("" if place == 0 else gap, text) for place, (gap, text) in enumerate(pairs)]
+    return [("" if number == 0 else gap, text) for number, (gap, text) in enumerate(pairs)]
 
 
 def shade_class(value: float | None, peak: float, *, is_signed: bool = True) -> str:

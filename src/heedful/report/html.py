@@ -10,7 +10,7 @@ import base64
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from numbers import Integral
@@ -62,9 +62,10 @@ class DisplayTable:
     def html_rows(self) -> Iterator[Markup]:
         """The rows as HTML: a long report has a hundred thousand cells, for which a template takes twice the time."""
         for row in self.rows:
-            cells = "".join(map(_cell_html, row[1:]))
-            # Safe: all texts of cells are escaped.
-            yield Markup("".join(f"<tr>{_row_heading(each)}{cells}</tr>\n" for each in row[:1]))
+            if row:
+                cells = "".join(map(_cell_html, row[1:]))
+                head = f'<th scope="row" class="{row[0].kind}"><div><bdi>{escape(row[0].text)}</bdi></div></th>'
+                yield Markup(f"<tr>{head}{cells}</tr>\n")  # safe: all texts of cells are escaped
 
     @property
     def is_compared(self) -> bool:
@@ -81,10 +82,6 @@ class DisplayTable:
         return f"Inside the tolerance: {inside} of {inside + outside}." + (f" Not judged: {unjudged}." * bool(unjudged))
 
 
-def _row_heading(cell: DisplayCell) -> str:
-    return f'<th scope="row" class="{cell.kind}"><div><bdi>{escape(cell.text)}</bdi></div></th>'
-
-
 def _cell_html(cell: DisplayCell) -> str:
     text, kind = cell
     if kind == "text":
@@ -94,7 +91,7 @@ def _cell_html(cell: DisplayCell) -> str:
 
 def display_table(table: TableView) -> DisplayTable:
     """The table as text, with our numbers beside the published ones."""
-    headings = tuple(_heading(name, [row[place] for row in table.rows]) for place, name in enumerate(table.columns))
+    headings = tuple(_heading(name, [row[index] for row in table.rows]) for index, name in enumerate(table.columns))
     rows = tuple(
         tuple(cell for value, heading in zip(row, headings, strict=True) for cell in _display_cells(value, heading))
         for row in table.rows
@@ -200,15 +197,16 @@ def write_atomically(parts: Iterable[str] | bytes, target: Path) -> Path:
     return target
 
 
+def template_environment(read: Callable[[str], str]) -> Environment:
+    """Templates by name, in which every text is escaped and nothing may be undefined."""
+    return Environment(
+        loader=FunctionLoader(read), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+
 @functools.cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(read_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(read_template)
     environment.filters["display"] = lambda value: value if isinstance(value, str) else format_number(value)
     environment.tests["heatmap"] = lambda figure: isinstance(figure, Heatmap)
     environment.globals.update(display_table=display_table, figure_table=figure_table)

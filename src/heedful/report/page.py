@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from heedful.figures import Chart, Figure, Heatmap
+from heedful.figures import Figure, Heatmap
 from heedful.formatting import format_number
 from heedful.report.charts import svg
 from heedful.report.heatmap import heatmap_view
@@ -109,11 +109,8 @@ def verdict_badges(findings: Sequence[Finding]) -> tuple[VerdictBadge, ...]:
     """One badge per verdict that occurs, with its methods."""
     badges = []
     for verdict in Verdict:
-        matching = [each for each in findings if each.verdict is verdict]
-        details = [
-            f"{each.method}: {each.reason}" if each.reason and each.method else each.method or each.reason
-            for each in matching
-        ]
+        matching = [finding for finding in findings if finding.verdict is verdict]
+        details = [": ".join(filter(None, (finding.method, finding.reason))) for finding in matching]
         if matching:
             badges.append(VerdictBadge(verdict, tuple(dict.fromkeys(filter(None, details)))))
     return tuple(badges)
@@ -212,18 +209,14 @@ class ChapterEntry:
         yield from ((anchor, figure.title) for anchor, figure in self.figures)
 
 
-def page_html(page: Page) -> str:
-    """The page as one HTML document."""
-    return "".join(page_parts(page))
-
-
 def page_parts(page: Page) -> Iterator[str]:
     """The page as one HTML document, part by part."""
+    numbers = itertools.count(1)
     values = {
         "title": page.title,
         "page": page,
         "chapters": _contents(page.papers),
-        "chart": _chart_renderer(),
+        "chart": lambda chart: Markup(svg(chart, f"chart-{next(numbers)}")),  # safe: the text in a chart is escaped
         "heat": heatmap_view,
         "long": LONG_CHAPTER,
         "has_texts": any(section.texts for chapter in page.papers for section in chapter.sections),
@@ -245,8 +238,8 @@ def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
     entries = []
     for chapter in papers:
         address = anchor(chapter.name)
-        tables = [(anchor(f"{chapter.name} {each.caption[:_MAX_ANCHOR]}"), each) for each in chapter.tables]
-        figures = [(anchor(f"{chapter.name} {each.title[:_MAX_ANCHOR]}"), each) for each in chapter.figures]
+        tables = [(anchor(f"{chapter.name} {table.caption[:_MAX_ANCHOR]}"), table) for table in chapter.tables]
+        figures = [(anchor(f"{chapter.name} {figure.title[:_MAX_ANCHOR]}"), figure) for figure in chapter.figures]
         facets, picks = section_facets(chapter.sections)
         sections = [
             SectionEntry(anchor(section.anchor), section, label, hint, picked, verdict_badges(section.findings))
@@ -262,10 +255,13 @@ def _labels(sections: Sequence[Section], *, short: bool) -> list[tuple[str, str]
     """Label and hint of each section in the contents; short ones are the model and the trial."""
     if not short:
         return [(section.title, _section_hint(section)) for section in sections]
-    models = [
-        " · ".join(filter(None, (_facet_value(each, name) for name in FACETS[:-1]))) or each.title for each in sections
+    names = [
+        (
+            " · ".join(filter(None, (_facet_value(section, name) for name in FACETS[:-1]))) or section.title,
+            section.experiment,
+        )
+        for section in sections
     ]
-    names = [(model, each.experiment) for model, each in zip(models, sections, strict=True)]
     return [
         name if names.count(name) == 1 else (name[0], " · ".join(filter(None, (name[1], _section_hint(section)))))
         for name, section in zip(names, sections, strict=True)
@@ -280,9 +276,3 @@ def _section_hint(section: Section) -> str:
         if name not in ("n", "classes") and str(value) not in section.title
     ]
     return " · ".join(facts)
-
-
-def _chart_renderer() -> Callable[[Chart], Markup]:
-    count = itertools.count(1)
-    # Safe: the SVG is serialised from an element tree, which escapes all text.
-    return lambda figure: Markup(svg(figure, f"chart-{next(count)}"))

@@ -32,6 +32,12 @@ def hash_model_folder(folder: Path, *, with_weights: bool) -> str:
         return hashlib.sha256(f"{digest}{hash_model_folder(base, with_weights=with_weights)}".encode()).hexdigest()
 
 
+def hash_model_source(source: str, *, with_weights: bool) -> str:
+    """The `hash_model_folder` of a folder, or the name of a model on the hub."""
+    folder = user_path(source)
+    return hash_model_folder(folder, with_weights=with_weights) if folder.is_dir() else source
+
+
 def _list_read_files(folder: Path, *, with_weights: bool) -> list[Path]:
     unread = _UNREAD_SUFFIXES if with_weights else (*_UNREAD_SUFFIXES, ".safetensors", ".safetensors.index.json")
     names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))

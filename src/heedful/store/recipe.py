@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -154,7 +155,7 @@ def _find_recipes(value: object) -> Iterator[Recipe]:
         yield from _find_recipes(item)
 
 
-def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Json:
+def canonical_json(value: object, data: Path | None, *, model_seeds: bool = True) -> Json:
     """The unique JSON form of a value that a recipe may hold; RecipeError names the field of any other value.
 
     A frozen dataclass is `{"type": "module.Class", field: ...}`, with `"revision"` where its class has one, `"code"`
@@ -162,6 +163,9 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
     `{"type", "member"}`, a path its POSIX text, a tuple a list. 1 and 1.0 differ unless the field is declared `float`
     or `float | None`. Infinity is `{"float": "inf"}`. The default of an `added_field` is left out, and seeds of models
     can be.
+
+    Args:
+        data: the folder of corpora; None reads no files and leaves the digests of resources on disk out.
     """
     digests: dict[str, str] = {}  # of each resource on disk, computed once
 
@@ -186,7 +190,7 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
             if _ADDED in entry.metadata and item == entry.default:
                 continue
             form[entry.name] = convert(float(item) if _is_declared_float(item, entry.type) else item, where)
-        if isinstance(value, DiskResource):
+        if data is not None and isinstance(value, DiskResource):
             key = dump_compact_json(form)
             if key not in digests:
                 digests[key] = value.digest(data)
@@ -198,8 +202,7 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
 
 def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
     """The canonical form of a recipe; RecipeError with the remedy for anything that is not a frozen recipe."""
-    if not isinstance(recipe, Recipe):
-        raise RecipeError(_not_a_recipe(recipe))
+    _require_recipe(recipe)
     description = canonical_json(recipe, data)
     assert isinstance(description, dict)
     return description
@@ -207,28 +210,19 @@ def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
 
 def check_recipe(recipe: object) -> None:
     """RecipeError with the remedy for anything but a recipe whose fields can be identified; reads no files."""
-    if not isinstance(recipe, Recipe):
-        raise RecipeError(_not_a_recipe(recipe))
+    _require_recipe(recipe)
     try:
         hash(recipe)
     except Exception as error:  # a list deep inside, or a __hash__ of the user's own
-        _check_fields(recipe, type(recipe).__name__)
+        canonical_json(recipe, None)
         raise RecipeError(f"{type(recipe).__name__} cannot be identified ({error}); {_FREEZE_HINT}") from error
 
 
-def _check_fields(value: object, field_path: str) -> None:
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            _check_fields(item, f"{field_path}[{index}]")
-    elif is_dataclass(value) and not isinstance(value, type):
-        for entry in fields(value):
-            _check_fields(getattr(value, entry.name), f"{field_path}.{entry.name}")
-    elif not isinstance(value, Enum):
-        _plain_json(value, field_path)
-
-
-def _not_a_recipe(value: object) -> str:
-    return f"{shorten(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
+def _require_recipe(value: object) -> None:
+    if not isinstance(value, Recipe):
+        raise RecipeError(
+            f"{shorten(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
+        )
 
 
 def artefact_name(description: Mapping[str, Json]) -> str:
@@ -240,7 +234,7 @@ def plain_settings(recipe: Recipe) -> dict[str, Json]:
     """The fields of a recipe that are plain values or tuples of them; infinities and NaN become None."""
     assert is_dataclass(recipe)
     values = {entry.name: getattr(recipe, entry.name) for entry in fields(recipe)}
-    return {name: to_json(value) for name, value in values.items() if _is_constant(value)}
+    return {name: to_json(value) for name, value in values.items() if _is_plain(value)}
 
 
 def to_json(value: object) -> Json:
@@ -306,16 +300,14 @@ def _type_header(kind: type) -> dict[str, Json]:
     return header
 
 
-def _is_constant(value: object) -> bool:
-    if isinstance(value, tuple | frozenset):
-        return all(map(_is_constant, value))
-    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
+def _is_plain(value: object) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, int | float | str | None)
 
 
 def _is_declared_float(value: object, declared: object) -> bool:
     if type(value) is not int:
         return False
-    words = declared.__name__ if isinstance(declared, type) else str(declared)
+    words = declared.__name__ if isinstance(declared, type) else re.sub(r"Annotated\[(\w+),.*?\]", r"\1", str(declared))
     return {word.strip() for word in words.split("|")} in ({"float"}, {"float", "None"})
 
 

@@ -81,6 +81,10 @@ class StudyAnswers:
     max_failed_checks: int
     damaged: int = 0
 
+    @property
+    def all_answers(self) -> tuple[Ranking | Simulation, ...]:
+        return (*self.rankings, *self.simulations)
+
     def to_json(self) -> str:
         """The form in which a study is exported; `from_json` reads it."""
         return add_checksum(_ADAPTER.dump_json(self, indent=1).decode())
@@ -91,8 +95,8 @@ class StudyAnswers:
             answers = _ADAPTER.validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise UserError(f"these are not the answers of a study: {place or 'JSON'}: {first['msg']}") from error
+            location = ".".join(map(str, first["loc"]))
+            raise UserError(f"these are not the answers of a study: {location or 'JSON'}: {first['msg']}") from error
         if damage := find_damage(text, [field.name for field in fields(StudyAnswers)]):
             raise UserError(
                 f"the exported answers are damaged or were edited ({damage}): export them again, or delete the entry "

@@ -23,7 +23,6 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 from anyio import CapacityLimiter, to_thread
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,7 +35,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful.figures import Series
 from heedful.report.heatmap import SHADES, shade_class, shaded_spans
-from heedful.report.html import read_template
+from heedful.report.html import read_template, template_environment
 from heedful.study.answers import Occasion, competition_ranks
 from heedful.study.connections import ConnectionLimits, allowed_connections, limited_protocol
 from heedful.study.design import (
@@ -137,7 +136,7 @@ class StudyPages:
         self._people = RateLimit(PERSON_RATE, PERSON_BURST)
         self._strangers = RateLimit(STRANGER_RATE, STRANGER_BURST)
         self._map_view = functools.lru_cache(maxsize=1024)(self._draw)
-        self._environment = _environment()
+        self._environment = template_environment(template_text)
         for template in ("document.html", "item.html", "admin.html"):
             self._environment.get_template(template)  # compiled before the first person waits for it
         self._threads = CapacityLimiter(THREADS)
@@ -294,8 +293,8 @@ class StudyPages:
         revision, began = str(0 if stored is None else stored.revision), f"{time.time():.3f}"
         if status != 200:  # still a change of what the person saw, not of what another device stored meanwhile
             revision, began = visit.form["revision"], visit.form["began"]
-        given = (
-            [visit.form.get(f"a{place}", "") for place in range(len(slot.maps))]
+        chosen = (
+            [visit.form.get(f"a{number}", "") for number in range(len(slot.maps))]
             if status != 200
             else [str(rank) for rank in stored.ranks]
             if stored is not None and slot.task is StudyTask.RANK
@@ -311,8 +310,8 @@ class StudyPages:
             "item": item,
             "plain": self._plain(item),
             "asked": slot.asked or (LETTERS[slot.maps.index(CONTROL)] if CONTROL in slot.maps else ""),
-            "maps": [self._map_view(slot.item, name, LETTERS[place]) for place, name in enumerate(slot.maps) if name],
-            "given": given,
+            "maps": [self._map_view(slot.item, name, LETTERS[number]) for number, name in enumerate(slot.maps) if name],
+            "chosen": chosen,
             "guess": visit.form.get("guess", "") if status != 200 else "" if stored is None else stored.guess,
             "is_change": stored is not None,
             "note": note,
@@ -442,7 +441,7 @@ class Visit:
 
 def read_ranks(form: Mapping[str, str], count: int) -> tuple[str, str, list[int]]:
     """The content of a ranking; or what is wrong with it, and the ranking that was probably meant."""
-    fields = [form.get(f"a{place}", "") for place in range(count)]
+    fields = [form.get(f"a{number}", "") for number in range(count)]
     if not all(text.isascii() and text.isdigit() and 1 <= int(text[:3]) <= count and len(text) < 3 for text in fields):
         return "", f"Please give every map a place from 1 to {count}.", []
     ranks = [int(text) for text in fields]
@@ -466,7 +465,7 @@ def explain_ranks(ranks: Sequence[int]) -> str:
         if rank != expected:
             if expected == 1:
                 return f"The places {shown} do not fit: no map has place 1, which is for the best map."
-            before = max(each for each in ranks if each < rank)
+            before = max(other for other in ranks if other < rank)
             sharing = ranks.count(before)
             reason = f"{sharing} maps share place {before}, so" if sharing > 1 else f"after place {before}"
             return f"The places {shown} do not fit: {reason} the next place is {expected}, not {rank}."
@@ -562,8 +561,8 @@ class _Guard:
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in message["headers"]}
-                added = [(name, value) for name, value in headers if name not in own]
+                present = {name for name, _ in message["headers"]}
+                added = [(name, value) for name, value in headers if name not in present]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
@@ -613,16 +612,6 @@ def render_markdown(path: Path) -> Markup:
     return Markup(
         MarkdownIt("commonmark", {"html": False}).disable("image").enable("table").render(text)
     )  # safe: no HTML
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def serve(

@@ -159,9 +159,9 @@ class StudyOptions:
     def shares(self) -> dict[StudyTask, TaskShare]:
         """How many answers of each kind a person gives in each task."""
         by_task, tasks = {}, self.tasks
-        for place, task in enumerate(tasks):
+        for index, task in enumerate(tasks):
             total, checks, repeats = (
-                (number + place) // len(tasks) for number in (self.per_person, self.n_checks, self.n_repeats)
+                (number + index) // len(tasks) for number in (self.per_person, self.n_checks, self.n_repeats)
             )
             by_task[task] = TaskShare(total - checks - repeats, checks, repeats)
         return by_task
@@ -299,7 +299,9 @@ def make_plans(
         for task, (practice_items, check_items) in pools.items():
             block = planner.block(task, items, check_items, taken)
             taken |= {slot.item for slot in block}
-            slots += [planner.slot(task, item, Occasion.PRACTICE, {}, {}) for item in practice_items] + block
+            slots += [
+                planner.slot(task, item, Occasion.PRACTICE, Counter(), Counter()) for item in practice_items
+            ] + block
         plans[f"p{number:0{width}}"] = tuple(slots)
     return _even_out(plans, [item.uid for item in items]) if len(options.tasks) > 1 else plans
 
@@ -373,7 +375,7 @@ class _Planner:
             free = list(items)
         order = self.rng.permutation(len(free))
         least = sorted(order, key=lambda place: self.shown[task][free[place].uid])[: share.main]
-        chosen = [free[place] for place in self.rng.permutation(least)]
+        chosen = [free[index] for index in self.rng.permutation(least)]
         self.shown[task].update(item.uid for item in chosen)
         of_person: Counter[str | None] = Counter()
         slots = [
@@ -382,8 +384,8 @@ class _Planner:
         ]
         # What is repeated comes from the first half, and comes back in the last third.
         early = self.rng.permutation(max(share.repeats, len(slots) // 2))[: share.repeats]
-        repeated = [self._again(slots[place]) for place in early]
-        for slot in repeated:
+        again = [slots[index] for index in early]
+        for slot in [replace(slot, occasion=Occasion.REPEAT, maps=self._shuffled(slot.maps)) for slot in again]:
             slots.insert(int(self.rng.integers(max(1, 2 * len(slots) // 3), len(slots) + 1)), slot)
         for number, item in enumerate(self.rng.permutation(len(checks))):
             # Spread over the block: one in each part of equal length, never first.
@@ -396,23 +398,19 @@ class _Planner:
         task: StudyTask,
         item: StudyItem,
         occasion: Occasion,
-        of_item: Mapping[str | None, int],
-        of_person: Mapping[str | None, int],
+        of_item: Counter[str | None],
+        of_person: Counter[str | None],
     ) -> Slot:
         """A page of this item: all methods in random order, or the condition that was shown least."""
         if task is StudyTask.RANK:
             return Slot(task, item.uid, occasion, self._shuffled(self.methods))
         conditions = self._shuffled((None, *self.methods))
         if occasion is Occasion.PRACTICE:
-            return Slot(task, item.uid, occasion, (next(each for each in conditions if each is not None),))
-        chosen = min(conditions, key=lambda each: (of_item.get(each, 0), of_person.get(each, 0)))
-        for counter in (of_item, of_person):
-            if isinstance(counter, Counter):
-                counter[chosen] += 1
+            return Slot(task, item.uid, occasion, (next(method for method in conditions if method is not None),))
+        chosen = min(conditions, key=lambda method: (of_item[method], of_person[method]))
+        of_item[chosen] += 1
+        of_person[chosen] += 1
         return Slot(task, item.uid, occasion, (chosen,))
-
-    def _again(self, slot: Slot) -> Slot:
-        return Slot(slot.task, slot.item, Occasion.REPEAT, self._shuffled(slot.maps))
 
     def _check(self, task: StudyTask, item: StudyItem) -> Slot:
         """A page that says which answer to give: the last place to one of the maps, or a guess.
@@ -427,7 +425,7 @@ class _Planner:
         return Slot(task, item.uid, Occasion.CHECK, (self._shuffled(self.methods)[0],), asked)
 
     def _shuffled(self, values: Sequence[_T]) -> tuple[_T, ...]:
-        return tuple(values[place] for place in self.rng.permutation(len(values)))
+        return tuple(values[index] for index in self.rng.permutation(len(values)))
 
 
 def describe_study(study: Study) -> list[str]:
@@ -462,7 +460,7 @@ def describe_study(study: Study) -> list[str]:
     )
     if guesses:
         conditions = (None, *study.methods)
-        counts = [guesses[item, each] for item in shown for each in conditions]
+        counts = [guesses[item, method] for item in shown for method in conditions]
         lines.append(f"Each {study.noun} is guessed {_span(counts)} times with each method and with no map.")
     lines.append(f"Stated beforehand: who fails more than {study.max_failed_checks} attention checks is left out.")
     return lines
@@ -558,8 +556,8 @@ def _read(path: Path, adapter: TypeAdapter[_File]) -> _File:
         raise UserError(f"{path.parent} has no {path.name}: make a study with heedful study build") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"][:3]))
-        raise UserError(f"{path} is damaged ({place or 'JSON'}: {first['msg']}): {_RESTORE}") from error
+        location = ".".join(map(str, first["loc"][:3]))
+        raise UserError(f"{path} is damaged ({location or 'JSON'}: {first['msg']}): {_RESTORE}") from error
     if damage := find_damage(text, [field.name for field in fields(type(content))]):
         hint = f"; if you edited it, delete its entry {CHECKSUM!r}"
         raise UserError(f"{path} is damaged ({damage}): {_RESTORE}{hint}")

@@ -25,16 +25,9 @@ from heedful.audits.evidence import MIN_WORDS, stratify
 from heedful.formatting import page_text
 from heedful.measures.rank_correlation import spearman_matrix
 from heedful.report.charts import png_base64
+from heedful.report.text_sources import ModelTexts, collect_texts, find_model_texts
 from heedful.report.text_table import FOLDER as TABLES
-from heedful.report.text_table import (
-    ModelTexts,
-    TextTable,
-    collect_texts,
-    find_model_texts,
-    patch_grid,
-    read_table_header,
-    read_text_table,
-)
+from heedful.report.text_table import TextTable, patch_grid, read_table_header, read_text_table
 from heedful.store.artefact_files import IndexEntry, StoredArtefact
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
@@ -119,9 +112,8 @@ def build_study(
     if "simulate" in options.tasks and len(items_source.classes) < 2:
         raise UserError(f"{items_source.name} predicts numbers, which nobody can guess from a list: use --task rank")
     items, reserved = draw_items(items_source, names, options, choice)
-    noun = "images" if items[0].image else "texts"
     return Study(
-        title or f"Explanations of decisions about {noun}",
+        title or f"Explanations of decisions about {'images' if items[0].image else 'texts'}",
         f"{items_source.name} ({shown_path(source)})",
         options.task,
         names,
@@ -136,7 +128,7 @@ def build_study(
 def check_study_methods(methods: Sequence[str], source: ItemSource, options: StudyOptions) -> tuple[str, ...]:
     """The chosen methods without spaces around them; UserError if one is unknown or there are too few or too many."""
     # "gradient(logit,true-class)" is one name: commas inside of parentheses do not separate.
-    names = [name.strip() for each in methods for name in re.split(r",(?![^(]*\))", each) if name.strip()]
+    names = [name.strip() for listed in methods for name in re.split(r",(?![^(]*\))", listed) if name.strip()]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise UserError(f"the method {doubled[0]} is named twice")
     if unknown := [name for name in names if name not in source.methods]:
@@ -166,20 +158,16 @@ def draw_items(
                 else "examine more texts"
             )
         )
-    usable = [usable[place] for place in rng.permutation(len(usable))]
+    usable = [usable[index] for index in rng.permutation(len(usable))]
     if choice.by == "disagreement":
         agreement = {uid: _agreement(source, uid, methods) for uid in usable}
         main = sorted(usable, key=lambda uid: agreement[uid])[: options.items]
     else:
-        main = _stratified(source, usable, options)
+        table = pd.DataFrame({"uid": usable, "predicted": [source.texts[uid].predicted for uid in usable]})
+        main = [str(uid) for uid in stratify(table)["uid"][: options.items]]
     reserved = [uid for uid in usable if uid not in {*main}][: options.reserved]
     finish = [_finished(source, uid, methods, choice, rng) for uid in (*main, *reserved)]
     return finish[: len(main)], finish[len(main) :]
-
-
-def _stratified(source: ItemSource, usable: Sequence[str], options: StudyOptions) -> list[str]:
-    table = pd.DataFrame({"uid": list(usable), "predicted": [source.texts[uid].predicted for uid in usable]})
-    return [str(uid) for uid in stratify(table)["uid"][: options.items]]
 
 
 def _is_usable(source: ItemSource, uid: str, methods: Sequence[str], choice: ItemChoice) -> bool:
@@ -213,7 +201,7 @@ def _finished(source: ItemSource, uid: str, methods: Sequence[str], choice: Item
     choices = source.classes
     if len(choices) > MAX_CHOICES:
         others = [name for name in choices if name != item.predicted]
-        drawn = {item.predicted, *(others[place] for place in rng.permutation(len(others))[: MAX_CHOICES - 1])}
+        drawn = {item.predicted, *(others[index] for index in rng.permutation(len(others))[: MAX_CHOICES - 1])}
         choices = tuple(name for name in source.classes if name in drawn)
     return replace(item, maps={**maps, CONTROL: control_map(list(maps.values()), rng)}, choices=choices)
 
@@ -243,7 +231,7 @@ def read_source(source: Path | str, model: str = "") -> ItemSource:
 def _read_stored(workspace: Workspace, shown: str, model: str) -> ItemSource:
     entries = workspace.entries()
     models = find_model_texts(entries)
-    sources = dict(zip(_unique([(_source_label(each), each.model) for each in models]), models, strict=True))
+    sources = dict(zip(_unique([(_source_label(source), source.model) for source in models]), models, strict=True))
     if not sources:
         audited = any(entry.kind == "audit attributions" for entry in entries)
         hint = (

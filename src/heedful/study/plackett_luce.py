@@ -90,7 +90,7 @@ class TiedRankings:
             (
                 numbers,
                 np.array([self._features(self.choices[number][1]) for number in numbers]),
-                np.array([self._features(each) for each in possible_choices(left, self.tie_sizes)]),
+                np.array([self._features(choice) for choice in possible_choices(left, self.tie_sizes)]),
             )
             for left, numbers in chosen_from.items()
         ]
@@ -126,14 +126,6 @@ class TiedRankings:
         """Minus the second derivatives of the penalised log likelihood at the parameters of one fit."""
         matrix: _Array = self._derivatives(parameters[None], np.asarray(self.counts.sum(0))[None])[1][0]
         return matrix
-
-    def log_likelihood(self, parameters: _Array) -> float:
-        """Of all rankings, without the pseudo-comparisons."""
-        total, counts = 0.0, np.asarray(self.counts.sum(0))
-        for numbers, chosen, possible in self._options:
-            each = chosen @ parameters - logsumexp(possible @ parameters)
-            total += float(counts[numbers] @ each)
-        return total
 
     def preference_log_odds(self, parameters: _Array) -> _Array:
         """log P(i above j) - log P(j above i) in a ranking of all methods, `[row i j]`, for rows of parameters.
@@ -186,7 +178,7 @@ class TiedRankings:
         above = np.zeros((self.n_methods, self.n_methods), bool)
         tied = np.zeros_like(above)
         for left, chosen in self.choices:
-            rest = [each for each in left if each not in chosen]
+            rest = [method for method in left if method not in chosen]
             above[np.ix_(list(chosen), rest)] = True
             tied[np.ix_(list(chosen), list(chosen))] = True
         reach = above | tied | np.eye(self.n_methods, dtype=bool)
@@ -223,10 +215,10 @@ def choices_of(ranks: Mapping[int, int]) -> list[tuple[Members, Members]]:
     """
     left, choices = sorted(ranks), []
     for rank in sorted(set(ranks.values())):
-        chosen = tuple(each for each in left if ranks[each] == rank)
+        chosen = tuple(method for method in left if ranks[method] == rank)
         if len(left) > 1:
             choices.append((tuple(left), chosen))
-        left = [each for each in left if ranks[each] != rank]
+        left = [method for method in left if ranks[method] != rank]
     return choices
 
 
@@ -236,7 +228,7 @@ def possible_choices(left: Members, tie_sizes: Sequence[int]) -> list[Members]:
     >>> possible_choices((0, 2, 3), (2,))
     [(0,), (2,), (3,), (0, 2), (0, 3), (2, 3)]
     """
-    return [each for size in (1, *tie_sizes) for each in combinations(left, size)]
+    return [members for size in (1, *tie_sizes) for members in combinations(left, size)]
 
 
 def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -251,7 +243,7 @@ def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.rand
     while left.any():
         for members in np.unique(left[left > 0]).tolist():
             rows = np.flatnonzero(left == members)
-            names = tuple(each for each in range(n_methods) if members >> each & 1)
+            names = tuple(method for method in range(n_methods) if members >> method & 1)
             options = possible_choices(names, sorted(log_deltas))
             numerators = [
                 log_worths[rows[:, None], np.array(option)].mean(1)
@@ -260,8 +252,8 @@ def draw_ranks(log_worths: _Array, log_deltas: Mapping[int, float], rng: np.rand
             ]
             # The largest of Gumbel-distributed utilities is a draw from the softmax.
             drawn = (np.stack(numerators, 1) + rng.gumbel(size=(len(rows), len(options)))).argmax(1)
-            for place, option in enumerate(options):
-                chosen = rows[drawn == place]
+            for number, option in enumerate(options):
+                chosen = rows[drawn == number]
                 ranks[chosen[:, None], np.array(option)] = n_methods - len(names) + 1
-                left[chosen] &= ~sum(1 << each for each in option)
+                left[chosen] &= ~sum(1 << method for method in option)
     return ranks

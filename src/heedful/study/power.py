@@ -52,7 +52,7 @@ class StudyShape:
         """Of a study that was designed."""
         plan = next(iter(study.plans.values()))
         main = [slot for slot in plan if slot.occasion is Occasion.MAIN]
-        items = {slot.item for each in study.plans.values() for slot in each if slot.occasion is Occasion.MAIN}
+        items = {slot.item for slots in study.plans.values() for slot in slots if slot.occasion is Occasion.MAIN}
         n_rankings = sum(slot.task is StudyTask.RANK for slot in main)
         return StudyShape(len(study.methods), len(items), n_rankings, len(main) - n_rankings)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
 
@@ -21,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from heedful import __version__
+from heedful.formatting import join_names
 from heedful.measures.bootstrap import LEVEL
 from heedful.measures.crossed_bootstrap import CrossedBootstrap, crossed_bootstrap, share_bounds
 from heedful.report.build import build_page
@@ -86,8 +88,7 @@ def count_failed_checks(answers: StudyAnswers) -> Counter[str]:
 
 def people_of(answers: StudyAnswers) -> list[str]:
     """Everybody who answered anything but practice items."""
-    every: list[Ranking | Simulation] = [*answers.rankings, *answers.simulations]
-    return sorted({each.person for each in every if each.occasion is not Occasion.PRACTICE})
+    return sorted({answer.person for answer in answers.all_answers if answer.occasion is not Occasion.PRACTICE})
 
 
 def leave_out_careless_people(answers: StudyAnswers) -> StudyAnswers:
@@ -96,8 +97,8 @@ def leave_out_careless_people(answers: StudyAnswers) -> StudyAnswers:
     kept = {person for person, count in failed.items() if count <= answers.max_failed_checks}
     return replace(
         answers,
-        rankings=tuple(each for each in answers.rankings if each.person in kept),
-        simulations=tuple(each for each in answers.simulations if each.person in kept),
+        rankings=tuple(ranking for ranking in answers.rankings if ranking.person in kept),
+        simulations=tuple(guess for guess in answers.simulations if guess.person in kept),
     )
 
 
@@ -112,8 +113,8 @@ def rate_study(answers: StudyAnswers, study: str, *, seed: int = 0, origin: str 
             "attention checks: nobody is left to rate the methods"
         )
     rng, methods = np.random.default_rng(seed), tuple(dict.fromkeys(answers.methods))
-    rankings = [each for each in kept.rankings if each.occasion is Occasion.MAIN]
-    guesses = [each for each in kept.simulations if each.occasion is Occasion.MAIN]
+    rankings = [ranking for ranking in kept.rankings if ranking.occasion is Occasion.MAIN]
+    guesses = [guess for guess in kept.simulations if guess.occasion is Occasion.MAIN]
     rows = [
         *participation_statistics(answers, kept),
         *ranking_statistics(rankings, methods, rng),
@@ -128,8 +129,7 @@ def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Itera
     """Numbers of people, checks and answers, and how long an answer took."""
     failed = count_failed_checks(answers)
     everybody, counted = len(people_of(answers)), len(people_of(kept))
-    every: list[Ranking | Simulation] = [*answers.rankings, *answers.simulations]
-    checks = [each for each in every if each.occasion is Occasion.CHECK]
+    checks = [answer for answer in answers.all_answers if answer.occasion is Occasion.CHECK]
     numbers = {
         "people": everybody,
         "people_left_out": everybody - counted,
@@ -142,7 +142,7 @@ def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Itera
     yield from (Statistic(name, value=float(number)) for name, number in numbers.items())
     by_kind: dict[str, Sequence[Ranking | Simulation]] = {"rankings": kept.rankings, "guesses": kept.simulations}
     for name, each_of in by_kind.items():
-        seconds = [each.seconds for each in each_of if each.occasion is Occasion.MAIN]
+        seconds = [answer.seconds for answer in each_of if answer.occasion is Occasion.MAIN]
         if seconds:
             yield Statistic("answers", subset=name, value=float(len(seconds)))
             yield Statistic("median_seconds", subset=name, value=float(np.median(seconds)), n=len(seconds))
@@ -165,54 +165,46 @@ def ranking_statistics(
     if not rankings:
         return
     rankings = _with_several(rankings, methods)
-    times = Counter(method for each in rankings for method in each.ranks)
+    times = Counter(method for ranking in rankings for method in ranking.ranks)
     ranked = [method for method in methods if times[method]]
     if len(ranked) < 2:
         yield from (Statistic("times_ranked", method, value=float(times[method])) for method in methods)
         return
     numbers = {method: number for number, method in enumerate(ranked)}
     tied = TiedRankings.from_ranks(
-        [{numbers[name]: rank for name, rank in each.ranks.items()} for each in rankings], len(ranked)
+        [{numbers[name]: rank for name, rank in ranking.ranks.items()} for ranking in rankings], len(ranked)
     )
     fitted = tied.fit()[0]
     best_first = np.argsort(-fitted[: len(ranked)], kind="stable")
     pairs = list(combinations(best_first.tolist(), 2))
 
     def worths_and_odds(parameters: _Array) -> _Array:
-        """Log worths, then the log odds of the pairs, for each row of parameters."""
-        return np.hstack([parameters[:, : len(ranked)], _pair_log_odds(tied, parameters, pairs)])
+        """Log worths, then the log odds that the first of a pair is ranked above the second, by row of parameters."""
+        first, second = np.array(pairs).T
+        return np.hstack([parameters[:, : len(ranked)], tied.preference_log_odds(parameters)[:, first, second]])
 
-    sample = crossed_bootstrap(
-        *_groups(rankings),
-        lambda weights: worths_and_odds(tied.fit(weights, fitted)),
-        rng=rng,
-    )
+    sample = crossed_bootstrap(*_groups(rankings), lambda weights: worths_and_odds(tied.fit(weights, fitted)), rng=rng)
     covariance = _model_covariance(tied, fitted, worths_and_odds)
     in_order = sorted(methods, key=lambda name: -fitted[numbers[name]] if name in numbers else math.inf)
     yield from (Statistic("times_ranked", method, value=float(times[method])) for method in in_order)
     odds, differences = _pair_statistics(rankings, ranked, pairs, tied, sample, covariance, rng)
     yield from _worth_statistics(ranked, best_first, tied, sample, covariance, times)
-    yield from _rank_statistics([ranked[each] for each in best_first], odds)
+    names = [ranked[method] for method in best_first]
+    yield from _rank_statistics(names, odds)
     yield from odds.values()
     yield from differences.values()
-    yield from _preference_statistics(rankings, [ranked[each] for each in best_first], rng)
+    yield from _preference_statistics(rankings, names, rng)
 
 
 def _with_several(rankings: Iterable[Ranking], methods: Sequence[str]) -> list[Ranking]:
     """The rankings that compare methods of the study, without anything else."""
     comparing = []
-    for each in rankings:
-        names = [name for name in each.ranks if name in methods]
+    for ranking in rankings:
+        names = [name for name in ranking.ranks if name in methods]
         if len(names) > 1:
-            places = competition_ranks([each.ranks[name] for name in names])
-            comparing.append(replace(each, ranks=dict(zip(names, places, strict=True)), worst=None))
+            places = competition_ranks([ranking.ranks[name] for name in names])
+            comparing.append(replace(ranking, ranks=dict(zip(names, places, strict=True)), worst=None))
     return comparing
-
-
-def _pair_log_odds(tied: TiedRankings, parameters: _Array, pairs: Sequence[tuple[int, int]]) -> _Array:
-    """The log odds that the first of each pair is ranked above the second, `[row pair]`."""
-    first, second = np.array(pairs).T
-    return tied.preference_log_odds(parameters)[:, first, second]
 
 
 def _model_covariance(tied: TiedRankings, fitted: _Array, statistics: Callable[[_Array], _Array]) -> _Array:
@@ -278,7 +270,7 @@ def _pair_statistics(
     for metric, contrasts in (("log_odds", odds), ("log_worth_difference", differences)):
         bounded = sample.bounds(contrasts, _quadratic(contrasts, covariance), level=LEVEL, rng=rng)
         rows = {}
-        for (one, other), value, low, high in zip(pairs, *(each.tolist() for each in bounded), strict=True):
+        for (one, other), value, low, high in zip(pairs, *(bounds.tolist() for bounds in bounded), strict=True):
             above, below, n = _strict_preferences(rankings, ranked[one], ranked[other])
             if not tied.comparability.is_bounded_above(one, other):
                 low, high = min(low, _unanimous_bound(above, tail)), math.inf
@@ -294,15 +286,15 @@ def _strict_preferences(
     rankings: Sequence[Ranking], one: str, other: str
 ) -> tuple[list[Ranking], list[Ranking], float]:
     """The rankings with the first method above and below the second, and the number of those that have both."""
-    both = [each for each in rankings if one in each.ranks and other in each.ranks]
-    above = [each for each in both if each.ranks[one] < each.ranks[other]]
-    below = [each for each in both if each.ranks[one] > each.ranks[other]]
+    both = [ranking for ranking in rankings if one in ranking.ranks and other in ranking.ranks]
+    above = [ranking for ranking in both if ranking.ranks[one] < ranking.ranks[other]]
+    below = [ranking for ranking in both if ranking.ranks[one] > ranking.ranks[other]]
     return above, below, float(len(both))
 
 
 def _unanimous_bound(votes: Sequence[Ranking], tail: float) -> float:
     """The log odds that are still likely if all these rankings prefer the same method, one vote a person or item."""
-    count = min(len({each.person for each in votes}), len({each.item for each in votes}))
+    count = min(len({vote.person for vote in votes}), len({vote.item for vote in votes}))
     if not count:
         return -math.inf
     share = tail ** (1 / count)
@@ -312,10 +304,10 @@ def _unanimous_bound(votes: Sequence[Ranking], tail: float) -> float:
 def _rank_statistics(best_first: Sequence[str], odds: Mapping[tuple[str, str], Statistic]) -> Iterator[Statistic]:
     """The place of each method, and the best and worst that the log odds of pairs allow."""
     sure = {pair for pair, row in odds.items() if row.low > 0}
-    for place, name in enumerate(best_first, start=1):
+    for rank, name in enumerate(best_first, start=1):
         better = sum((other, name) in sure for other in best_first)
         worse = sum((name, other) in sure for other in best_first)
-        yield Statistic("rank", name, "", float(place), 1.0 + better, float(len(best_first) - worse))
+        yield Statistic("rank", name, "", float(rank), 1.0 + better, float(len(best_first) - worse))
 
 
 def _preference_statistics(
@@ -325,12 +317,13 @@ def _preference_statistics(
     pairs = list(combinations(best_first, 2))
     won, both = (np.zeros((len(rankings), len(pairs))) for _ in range(2))
     n_tied = 0
-    for row, each in enumerate(rankings):
+    for row, ranking in enumerate(rankings):
         for column, (one, other) in enumerate(pairs):
-            if one in each.ranks and other in each.ranks:
+            if one in ranking.ranks and other in ranking.ranks:
+                rank, other_rank = ranking.ranks[one], ranking.ranks[other]
                 both[row, column] = 1.0
-                won[row, column] = (each.ranks[one] < each.ranks[other]) + 0.5 * (each.ranks[one] == each.ranks[other])
-                n_tied += each.ranks[one] == each.ranks[other]
+                won[row, column] = (rank < other_rank) + 0.5 * (rank == other_rank)
+                n_tied += rank == other_rank
     seen = both.sum(0) > 0
     pairs, won, both = [pair for pair, has in zip(pairs, seen, strict=True) if has], won[:, seen], both[:, seen]
     each_pair = np.eye(len(pairs))
@@ -344,11 +337,11 @@ def accuracy_statistics(
     guesses: Sequence[Simulation], methods: Sequence[str], rng: np.random.Generator
 ) -> Iterator[Statistic]:
     """How often people guess the model's prediction with each method, and the gain over no explanation."""
-    arms = [arm for arm in (None, *methods) if any(each.method == arm for each in guesses)]
+    arms = [arm for arm in (None, *methods) if any(guess.method == arm for guess in guesses)]
     if not arms:
         return
-    tries = np.array([[float(each.method == arm) for arm in arms] for each in guesses])
-    hits = tries * np.array([[float(each.guess == each.predicted)] for each in guesses])
+    tries = np.array([[float(guess.method == arm) for arm in arms] for guess in guesses])
+    hits = tries * np.array([[float(guess.guess == guess.predicted)] for guess in guesses])
     counts, groups = tries.sum(0).tolist(), _groups(guesses)
     bounded = share_bounds(*groups, hits=hits, tries=tries, contrasts=np.eye(len(arms)), rng=rng, at_once=False)
     for arm, n, value, low, high in zip(arms, counts, *bounded, strict=True):
@@ -406,10 +399,10 @@ def partial_order(ratings: Mapping[str, SkillRating]) -> dict[str, tuple[int, in
         groups[-1].append(name)
         lowest = min(lowest, low)
     ranges: dict[str, tuple[int, int]] = {}
-    place = 1
+    first = 1
     for group in groups:
-        ranges |= {name: (place, place + len(group) - 1) for name in group}
-        place += len(group)
+        ranges |= {name: (first, first + len(group) - 1) for name in group}
+        first += len(group)
     return ranges
 
 
@@ -418,18 +411,16 @@ def trueskill_statistics(
 ) -> Iterator[Statistic]:
     """Ratings as in the paper, averaged over random orders of the rankings, because they depend on the order."""
     rankings = _with_several(rankings, methods)
-    ranked = [method for method in methods if any(method in each.ranks for each in rankings)]
+    ranked = [method for method in methods if any(method in ranking.ranks for ranking in rankings)]
     if not rankings:
         return
     orders = min(MAX_ORDERS, max(1, MAX_GAMES // len(rankings)))
     runs = [
-        rate_by_trueskill((rankings[place].ranks for place in rng.permutation(len(rankings)).tolist()), ranked)
+        rate_by_trueskill((rankings[game].ranks for game in rng.permutation(len(rankings)).tolist()), ranked)
         for _ in range(orders)
     ]
     means = {
-        name: SkillRating(
-            math.fsum(run[name].mu for run in runs) / orders, math.fsum(run[name].sigma for run in runs) / orders
-        )
+        name: SkillRating(fmean(run[name].mu for run in runs), fmean(run[name].sigma for run in runs))
         for name in ranked
     }
     places = partial_order(means)
@@ -449,18 +440,14 @@ def agreement_statistics(kept: StudyAnswers, rng: np.random.Generator) -> Iterat
     with the map of one method. Where nothing was answered twice, or all answers are equal, alpha is undefined and has
     no row.
     """
-    rankings, guesses = _by_unit(kept, repeated=False)
-    again, guessed_again = _by_unit(kept, repeated=True)
-    kinds: tuple[tuple[str, str, MeasurementLevel, dict[Unit, list[str]]], ...] = (
-        ("alpha_between_people", "rankings", "ordinal", rankings),
-        ("alpha_between_people", "guesses", "nominal", guesses),
-        ("alpha_of_repeated_items", "rankings", "ordinal", again),
-        ("alpha_of_repeated_items", "guesses", "nominal", guessed_again),
-    )
-    for metric, subset, level, units in kinds:
-        alpha = _alpha_with_interval(units, level, rng)
-        if alpha is not None:
-            yield Statistic(metric, "", subset, *alpha, float(sum(len(each) > 1 for each in units.values())))
+    levels: tuple[MeasurementLevel, ...] = ("ordinal", "nominal")
+    for metric, repeated in (("alpha_between_people", False), ("alpha_of_repeated_items", True)):
+        for subset, level, units in zip(
+            ("rankings", "guesses"), levels, _by_unit(kept, repeated=repeated), strict=True
+        ):
+            alpha = _alpha_with_interval(units, level, rng)
+            if alpha is not None:
+                yield Statistic(metric, "", subset, *alpha, float(sum(len(values) > 1 for values in units.values())))
 
 
 def _by_unit(kept: StudyAnswers, *, repeated: bool) -> tuple[dict[Unit, list[str]], dict[Unit, list[str]]]:
@@ -498,11 +485,11 @@ def _alpha_with_interval(
     of_item = [np.flatnonzero(items == number) for number in range(n_items)]
     drawn = (
         krippendorff_alpha(
-            counts[np.concatenate([of_item[each] for each in rng.integers(n_items, size=n_items)])], level
+            counts[np.concatenate([of_item[item] for item in rng.integers(n_items, size=n_items)])], level
         )
         for _ in range(ALPHA_RESAMPLES)
     )
-    low, high = np.quantile([each for each in drawn if each is not None], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile([alpha for alpha in drawn if alpha is not None], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return value, float(low), float(high)
 
 
@@ -585,7 +572,8 @@ class StudyRating(Recipe):
         summary = self.summary
         rows: list[Json] = [{name: to_json(getattr(row, name)) for name in SUMMARY_COLUMNS} for row in self.statistics]
         verdicts: list[Json] = [
-            {"verdict": each.verdict.value, "about": each.method, "reason": each.reason} for each in findings(summary)
+            {"verdict": finding.verdict.value, "about": finding.method, "reason": finding.reason}
+            for finding in findings(summary)
         ]
         return {
             **self.describe(),
@@ -669,10 +657,6 @@ def interpretation(summary: pd.DataFrame) -> tuple[str, ...]:
     return tuple(sentence for part in parts for sentence in part(summary))
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def _participation_sentences(summary: pd.DataFrame) -> Iterator[str]:
     names = ("people", "people_left_out", "people_who_count", "checks", "failed_checks_allowed")
     people, left_out, counted, checks, allowed = (int(get_statistic(summary, name).value) for name in names)
@@ -695,7 +679,7 @@ def _participation_sentences(summary: pd.DataFrame) -> Iterator[str]:
 def _order_sentences(summary: pd.DataFrame) -> Iterator[str]:
     unranked = [row.method for row in select_statistics(summary, "times_ranked") if not row.value]
     if unranked:
-        yield f"Nobody ranked {_listed(unranked)}: nothing can be said about it."
+        yield f"Nobody ranked {join_names(unranked)}: nothing can be said about it."
     places = select_statistics(summary, "rank")
     if not places:
         return
@@ -705,7 +689,7 @@ def _order_sentences(summary: pd.DataFrame) -> Iterator[str]:
     for name in names:
         below = [other for (one, other), row in pairs.items() if one == name and row.low > 0]
         if below:
-            yield f"People rank {name} above {_listed(below)}."
+            yield f"People rank {name} above {join_names(below)}."
     undecided = [f"{one} and {other}" for (one, other), row in pairs.items() if row.low <= 0]
     if len(undecided) == len(pairs):
         yield "No order is decided: every interval of the log odds of a preference includes 0."
@@ -736,7 +720,7 @@ def _gain_sentences(summary: pd.DataFrame) -> Iterator[str]:
     for row in gains:
         verdict = interval_verdict(row.low, row.high, GAIN_MARGIN)
         value, low, high = (
-            f"{100 * each:.1f}".replace("-", "\N{MINUS SIGN}") for each in (row.value, row.low, row.high)
+            f"{100 * number:.1f}".replace("-", "\N{MINUS SIGN}") for number in (row.value, row.low, row.high)
         )
         yield f"{row.method} {words[verdict]}: it adds {value} points ({low} to {high})."
 

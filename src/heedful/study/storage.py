@@ -78,15 +78,11 @@ _RECORD = sql.text(
     "ON CONFLICT (study, person, slot) DO UPDATE SET content = excluded.content, seconds = excluded.seconds, "
     "revision = excluded.revision, minute = excluded.minute, checksum = excluded.checksum"
 )
-
-
 # Two first requests of one person may come at once.
 _JOIN = sql.text(
     "INSERT INTO heedful_people (study, person, consented, seen, erased) "
     "VALUES (:study, :person, :consented, :consented, :erased) ON CONFLICT DO NOTHING"
 )
-
-
 _ANSWER_QUERY = "SELECT person, slot, content, seconds, revision, minute, checksum FROM heedful_answers"
 _ANSWER = sql.text(f"{_ANSWER_QUERY} WHERE study = :study AND person = :person AND slot = :slot")
 _ANSWERS = sql.text(f"{_ANSWER_QUERY} WHERE study = :study")
@@ -246,16 +242,16 @@ class AnswerStore:
     def _store_batch(self, batch: Sequence[_PendingAnswer]) -> None:
         try:
             with self._transaction() as connection:
-                results = [self._record(connection, each.values) for each in batch]
+                results = [self._record(connection, answer.values) for answer in batch]
         except SQLAlchemyError as error:
             if len(batch) == 1:
                 batch[0].error = error
                 return
-            for each in batch:  # one that cannot be stored does not keep the others out
-                self._store_batch([each])
+            for answer in batch:  # one that cannot be stored does not keep the others out
+                self._store_batch([answer])
         else:
-            for each, result in zip(batch, results, strict=True):
-                each.result = result
+            for answer, result in zip(batch, results, strict=True):
+                answer.result = result
 
     def _record(self, connection: sql.Connection, values: Mapping[str, str | int | float]) -> Recorded:
         person = str(values["person"])
@@ -535,10 +531,10 @@ def answers_csv(answers: StudyAnswers) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["task", "person", "item", "occasion", "method", "rank", "guess", "predicted", "worst", "seconds"])
-    for each in answers.rankings:
-        for method, rank in each.ranks.items():
-            cells = ["rank", each.person, each.item, each.occasion.value, method, rank, "", "", each.worst or ""]
-            writer.writerow([*map(csv_cell, cells), each.seconds])
+    for ranking in answers.rankings:
+        about = ["rank", ranking.person, ranking.item, ranking.occasion.value]
+        for method, rank in ranking.ranks.items():
+            writer.writerow([*map(csv_cell, [*about, method, rank, "", "", ranking.worst or ""]), ranking.seconds])
     for guess in answers.simulations:
         cells = ["simulate", guess.person, guess.item, guess.occasion.value, guess.method or "none", ""]
         writer.writerow([*map(csv_cell, [*cells, guess.guess, guess.predicted, ""]), guess.seconds])

@@ -22,6 +22,7 @@ from safetensors.torch import load, save
 from torch import Generator, Tensor, nn
 
 from heedful.attributions.method import is_stochastic, tags_of, with_other_seed
+from heedful.capabilities import check_attention
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
 from heedful.models.attentive import VOCAB_SIZE, Additive, Attentive, LinearBagOfWords, random_texts
@@ -40,7 +41,6 @@ from heedful.types import (
     Splits,
     Trace,
     UserError,
-    check_attention,
     first_line,
 )
 
@@ -215,29 +215,26 @@ def _check_model_unchanged(method: Method, model: Model, batch: Batch, target: T
 
 
 def _check_model_unchanged_after_error(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
-    """Fresh copies of the model fail at some of the module calls that a run makes."""
-    calls: list[int] = []
+    """The model fails at some of the module calls that a run makes."""
+    calls = fail_at = 0
 
-    def run(fail_at: int) -> Iterator[str]:
-        other = copy.deepcopy(model)
-        calls.clear()
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fail_at:
+            raise RuntimeError("failed by check_method")
 
-        def count(*_: object) -> None:
-            calls.append(len(calls) + 1)
-            if len(calls) == fail_at:
-                raise RuntimeError("failed by check_method")
-
-        for module in other.modules():
-            module.register_forward_hook(count)
-        before = _model_state(other)
-        with suppress(Exception):
-            method(other, batch, target)
-        yield from (f"{change} after an error in call {fail_at}" for change in _changes(before, _model_state(other)))
-
-    list(run(fail_at=0))
-    steps = torch.linspace(1, max(1, len(calls)), MAX_FAILURE_POINTS).round().long().tolist()
+    unused = copy.deepcopy(model)
+    for module in (*model.modules(), *unused.modules()):
+        module.register_forward_hook(count)
+    method(unused, batch, target)
+    steps = torch.linspace(1, max(1, calls), MAX_FAILURE_POINTS).round().long().tolist()
     for step in sorted(set(steps)):
-        problems = list(run(step))
+        before = _model_state(model)
+        calls, fail_at = 0, step
+        with suppress(Exception):
+            method(model, batch, target)
+        problems = [f"{change} after an error in call {step}" for change in _changes(before, _model_state(model))]
         if problems:
             yield from problems
             return
@@ -367,8 +364,10 @@ def _model_state(model: Model) -> dict[str, object]:
         "training mode": [module.training for module in model.modules()],
         "hooks": [len(vars(module)[kind]) for module in model.modules() for kind in hooks],
         "attributes": [sorted(vars(module)) for module in model.modules()],
-        "gradients": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
-        "requires_grad": [each.requires_grad for each in model.parameters()],
+        "gradients": {
+            name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
+        },
+        "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
         "torch's random state": {"state": torch.get_rng_state()},
         "Python's random state": random.getstate(),
         "NumPy's random state": [
@@ -620,7 +619,7 @@ def _check_saving(build: Build, batch: Batch) -> Iterator[str]:
     expected = model(batch).logits
     if torch.equal(other(batch).logits, expected):
         yield "models of two seeds are equal"
-    other.load_state_dict(load(save({name: each.contiguous() for name, each in model.state_dict().items()})))
+    other.load_state_dict(load(save({name: value.contiguous() for name, value in model.state_dict().items()})))
     if not torch.equal(other(batch).logits, expected):
         yield "logits differ after saving and loading the weights"
 
@@ -699,7 +698,7 @@ def _check_repeated(corpus: Corpus, data: Path, splits: Splits) -> Iterator[str]
     if corpus.digest(data) != corpus.digest(data):
         yield "two digests of the same data differ"
     again = corpus.read(data)
-    if any([each.uid for each in again[split]] != [each.uid for each in splits[split]] for split in SPLITS):
+    if any([example.uid for example in again[split]] != [example.uid for example in splits[split]] for split in SPLITS):
         yield "the uids or their order differ"
 
 

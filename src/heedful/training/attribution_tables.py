@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Generator, Tensor
 
 from heedful.attributions.method import CompleteAttribution, MethodTags, SampledAttribution, method_name, tags_of
+from heedful.capabilities import read_heads
 from heedful.data.words import SPECIAL_TOKENS, UNK
+from heedful.option_bounds import Bounds, check_options
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.shard import ShardedRecipe, block_label
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
-from heedful.training.trainer import check_positive, device_batches
+from heedful.training.trainer import device_batches
 from heedful.types import (
     Attribution,
     Batch,
@@ -34,7 +36,6 @@ from heedful.types import (
     UserError,
     check_attribution,
     check_methods,
-    read_heads,
 )
 
 TRUE_CLASS = "true-class"
@@ -62,11 +63,11 @@ class AttributionTable(ShardedRecipe):
     subject: ModelRecipe
     method: Method
     split: Split = "test"
-    limit: int | None = None
+    limit: Annotated[int, Bounds(1)] | None = None
 
     def __post_init__(self) -> None:
         check_methods((self.method,), "method")
-        check_positive("limit", self.limit)
+        check_options(self)
 
     def describe(self) -> dict[str, Json]:
         method = method_name(self.method)
@@ -103,7 +104,7 @@ class AttributionTable(ShardedRecipe):
         loaded = self.subject.restore(workspace)
         whole = loaded.examples(self.split)
         places = sample_places(len(whole), self.limit)
-        examples = {each.uid: each for each in (whole[place] for place in places[block.start : block.stop])}
+        examples = {example.uid: example for example in (whole[place] for place in places[block.start : block.stop])}
         method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
         title = f"{type(self.method).__name__} {self.subject.title}{block_label(block, len(places))}"
         parts = device_batches(loaded.tokenizer(tuple(examples.values())), workspace, title)
@@ -292,7 +293,8 @@ def sample_rows(batch: Batch, limit: int | None) -> Batch:
 
 def sample_places(count: int, limit: int | None) -> Sequence[int]:
     """The places, in order, of at most `limit` of `count` examples: the same ones for every model."""
-    check_positive("limit", limit)
+    if limit is not None and limit < 1:
+        raise UserError(f"limit={limit}: give at least 1, or None")
     if limit is None or limit >= count:
         return range(count)
     generator = Generator().manual_seed(derive_seed("limit", count))

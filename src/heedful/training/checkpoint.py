@@ -247,7 +247,7 @@ def _reorder_classes(example: Example, output_index: tuple[int, ...]) -> Example
     return replace(
         example,
         label=None if example.label is None else output_index[int(example.label)],
-        candidates=None if candidates is None else tuple(sorted(output_index[each] for each in candidates)),
+        candidates=None if candidates is None else tuple(sorted(output_index[candidate] for candidate in candidates)),
         ground_truth=truth,
     )
 

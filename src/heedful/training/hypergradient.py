@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from heedful.capabilities import unfused_attention
 from heedful.seeding import fork_generators
-from heedful.types import unfused_attention
 
 Parameters = Mapping[str, Tensor]
 """The student's trainable tensors by name: theta, with the parameters of its own explainer among them."""

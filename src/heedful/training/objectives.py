@@ -8,10 +8,9 @@ Pinter count half of that, which is the scale of their lambda.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -24,13 +23,14 @@ from heedful.measures.divergence import (
     total_variation,
 )
 from heedful.models.attentive import AttentiveModel
+from heedful.option_bounds import Bounds, check_options
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attention_sources import AttentionSource, impose_attention
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.predictions import BatchPredictions, load_predictor
 from heedful.training.trainer import Evaluator, Loss, inference_batches
-from heedful.types import Batch, Model, Split, Task, Trace, UserError, check_choice, evaluation_mode
+from heedful.types import Batch, Model, Split, Task, Trace, UserError, evaluation_mode
 
 Initialization = Literal["fresh", "base"]
 
@@ -131,7 +131,7 @@ class AdversarialObjective(Objective):
     initialization: Initialization = "fresh"
 
     def __post_init__(self) -> None:
-        check_choice("initialization", self.initialization, Initialization)
+        check_options(self)
 
     def check(self, recipe: ModelRecipe) -> None:
         if self.base.corpus != recipe.corpus:
@@ -210,13 +210,8 @@ class AdversarialTraining(AdversarialObjective):
             released code does.
     """
 
-    kl_weight: float = 1e-3
+    kl_weight: Annotated[float, Bounds(at_least=0)] = 1e-3
     rescale_by_class_weights: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.kl_weight < math.inf:
-            raise UserError(f"lambda is {self.kl_weight:g}: give a number of 0 or more")
 
     @property
     def display_name(self) -> str:

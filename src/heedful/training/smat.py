@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 from heedful.attributions import head_mix
 from heedful.attributions.head_mix import HeadMix
 from heedful.attributions.layer_mix import LayerMix
+from heedful.capabilities import read_heads
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
@@ -34,7 +35,7 @@ from heedful.training.student import (
 from heedful.training.teacher import HeadMaps, LayerMaps, LearnedExplanation
 from heedful.training.trained_model import OnOtherData
 from heedful.training.trainer import LENGTH_JITTER, length_sorted_batches, tensors_with_prefix
-from heedful.types import Batch, Model, Split, UserError, evaluation_mode, read_heads
+from heedful.types import Batch, Model, Split, UserError, evaluation_mode
 
 MAX_HYPERGRADIENT_NORM = 5.0
 _EXACT_STEPS = "exact_hypergradient"

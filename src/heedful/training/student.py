@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
 from heedful.attributions import head_mix
+from heedful.capabilities import read_heads
 from heedful.measures.classification import accuracy
 from heedful.measures.rank_correlation import pearson
+from heedful.option_bounds import Bounds, check_options
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
@@ -40,12 +42,11 @@ from heedful.training.trainer import (
     Training,
     TrainingRun,
     TrainingState,
-    check_positive,
     map_batches,
     tensors_with_prefix,
     train,
 )
-from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, evaluation_mode, read_heads
+from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, evaluation_mode
 
 SIMULABILITY = "simulability"
 
@@ -80,12 +81,12 @@ class StudentRecipe(Recipe):
     architecture: Architecture
     explanation: TeacherExplanation = NoExplanation()
     data: StudentData = StudentData()
-    beta: float | None = None
+    beta: Annotated[float, Bounds(at_least=0)] | None = None
     training: Training = STUDENT_TRAINING
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_positive("beta", self.beta, or_zero=True)
+        check_options(self)
         if self.training.selection.split != "dev":
             raise UserError("the epoch of a student is selected on the dev split: use EpochSelection(split='dev')")
 
@@ -164,9 +165,9 @@ class StudentTraining:
     def __init__(self, recipe: StudentRecipe, workspace: Workspace) -> None:
         self.recipe, self.workspace = recipe, workspace
         self.teacher = recipe.teacher.restore(workspace)
-        lookups = {name: TeacherLookup(workspace.get(each)) for name, each in recipe.teacher_outputs.items()}
+        lookups = {name: TeacherLookup(workspace.get(outputs)) for name, outputs in recipe.teacher_outputs.items()}
         self.teacher_train, self.teacher_dev, self.teacher_test = lookups["train"], lookups["dev"], lookups["test"]
-        maps = tuple(TeacherLookup(workspace.get(each)) for each in recipe.teacher_maps)
+        maps = tuple(TeacherLookup(workspace.get(outputs)) for outputs in recipe.teacher_maps)
         self.explainer: TeacherExplainer | None = None
         if not isinstance(recipe.explanation, NoExplanation):
             self.explainer = recipe.explanation.build_explainer(maps)
@@ -213,12 +214,14 @@ class StudentTraining:
         recipe, task, test = self.recipe, self.teacher.model.task, self.batches["test"]
         student_logits = map_batches(self.model.student_logits, self.model, test, self.workspace.batch_size)
         logits = {"teacher": self.teacher_test.logits(test), "student": student_logits}
-        teacher, student = (point_predictions(task, each) for each in logits.values())
+        teacher, student = (point_predictions(task, values) for values in logits.values())
         scores: dict[str, dict[str, float]] = {}
         gold: list[float | None] = [None] * len(test)
         if test.labels is not None:
             gold = test.labels.tolist()
-            scores = {who: task.compute_metrics(task.probabilities(each), test.labels) for who, each in logits.items()}
+            scores = {
+                who: task.compute_metrics(task.probabilities(values), test.labels) for who, values in logits.items()
+            }
         notes: dict[str, Json] = {
             "about": dict(recipe.about),
             "explanation": recipe.explanation.display_name,

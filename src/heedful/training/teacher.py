@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 import torch
@@ -23,11 +23,13 @@ from heedful.attributions.head_mix import MixNormalizer, fit_ridge_mix
 from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.method import method_name
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.capabilities import read_heads
+from heedful.option_bounds import Bounds, check_options
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
-from heedful.training.trainer import check_positive, device_batches
-from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice, read_heads
+from heedful.training.trainer import device_batches
+from heedful.types import Batch, Example, Method, Model, Split, Task, UserError
 
 TEST_SPLIT_SHARES = (0.7, 0.1)
 """Shares of a test split that become the students' train and dev splits; the rest is their test (the paper's IMDB)."""
@@ -83,17 +85,14 @@ class StudentData:
         eval_limit: at most so many dev, and so many test, examples; None takes all.
     """
 
-    train_size: int = 500
+    train_size: Annotated[int, Bounds(1)] = 500
     sampling: Sampling = "redrawn"
     source_split: SourceSplit = "train"
     share_dev: bool = False
-    eval_limit: int | None = None
+    eval_limit: Annotated[int, Bounds(2)] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("sampling", self.sampling, Sampling)
-        check_choice("source_split", self.source_split, SourceSplit)
-        if self.train_size < 1 or (self.eval_limit is not None and self.eval_limit < 2):
-            raise UserError("students need at least 1 example for training and 2 for evaluation")
+        check_options(self)
 
     def subset(self, split: Split, seed: int) -> ExampleSubset:
         """The examples of a split for a student of this seed, which changes only training examples that are redrawn."""
@@ -324,11 +323,11 @@ class MethodExplanation:
     """
 
     method: Method
-    temperature: float = 1.0
+    temperature: Annotated[float, Bounds(above=0)] = 1.0
     beta: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
-        check_positive("temperature", self.temperature)
+        check_options(self)
 
     @property
     def map_sources(self) -> tuple[MapSource, ...]:
@@ -398,19 +397,15 @@ class LearnedExplanation:
 
     map_source: MapSource = HeadMaps()
     normalizer: MixNormalizer = "sparsemax"
-    lr: float = 5e-4
-    batch_size: int | None = None
-    pilot_lr: float | None = None
-    temperature: float = 1.0
+    lr: Annotated[float, Bounds(at_least=0)] = 5e-4
+    batch_size: Annotated[int, Bounds(1)] | None = None
+    pilot_lr: Annotated[float, Bounds(above=0)] | None = None
+    temperature: Annotated[float, Bounds(above=0)] = 1.0
     learn_temperature: bool = False
     beta: ClassVar[float] = 5.0
 
     def __post_init__(self) -> None:
-        check_choice("normalizer", self.normalizer, MixNormalizer)
-        check_positive("temperature", self.temperature)
-        check_positive("lr", self.lr, or_zero=True)
-        check_positive("pilot_lr", self.pilot_lr)
-        check_positive("batch_size", self.batch_size)
+        check_options(self)
         if isinstance(self.map_source, LayerMaps) and self.map_source.mix.special_tokens:
             raise UserError("only words are explained to students: omit special_tokens=True of LayerMix")
 

@@ -23,13 +23,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
+from heedful.devices import device_of
+from heedful.option_bounds import check_options
 from heedful.progress import Progress, StepCallback, raise_lost_interrupt
 from heedful.seeding import temporary_seed
 from heedful.store.atomic_write import flush_to_disk, translate_write_errors
 from heedful.store.file_digest import content_sha256
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
-from heedful.types import Batch, Model, UserError, check_choice, evaluation_mode
+from heedful.types import Batch, Model, UserError, evaluation_mode
 
 SelectionSplit = Literal["dev", "test"]
 Reduction = Literal["sum", "mean"]
@@ -48,12 +50,6 @@ INFERENCE_CELLS = 1 << 21
 
 TRAINING_LOSS = "training_loss"
 """In `EpochSelection.metric`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
-
-
-def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Raises `UserError` for a number that is not positive, or zero where that is allowed; None passes."""
-    if value is not None and not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):
-        raise UserError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ class EpochSelection:
     first_epoch: int = 1
 
     def __post_init__(self) -> None:
-        check_choice("selection split", self.split, SelectionSplit)
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,7 @@ class Training:
     reduction: Reduction = "sum"
 
     def __post_init__(self) -> None:
-        check_choice("reduction", self.reduction, Reduction)
+        check_options(self)
         if self.epochs < self.selection.first_epoch:
             raise UserError(
                 f"epochs={self.epochs}, but the first epoch that may be kept is {self.selection.first_epoch}: train "
@@ -412,7 +408,7 @@ def _has_shapes_of(tensors: Mapping[str, Tensor], run: TrainingRun, optimizer: t
     expected = layout(run.model.state_dict())
     weights, best = (layout(tensors_with_prefix(prefix, tensors)) for prefix in ("model/", "best/model/"))
     outer = {} if run.outer is None else run.outer.tensors()
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = [(key.split("/"), value) for key, value in tensors_with_prefix("optimiser/", tensors).items()]
     return (
         weights == expected
@@ -488,7 +484,7 @@ def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
 @torch.no_grad()
 def map_batches(function: Callable[[Batch], Tensor], model: Model, batch: Batch, batch_size: int) -> Tensor:
     """The values `[batch ...]` of a function of the model in evaluation mode, on the CPU in single precision."""
-    device, order, values = next((weight.device for weight in model.parameters()), torch.device("cpu")), [], []
+    device, order, values = device_of(model), [], []
     with evaluation_mode(model):
         for rows, texts in inference_batches(batch, batch_size):
             order.append(rows.cpu())

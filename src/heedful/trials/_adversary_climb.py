@@ -81,7 +81,7 @@ def climb_from(problem: AdversaryProblem, starts: Tensor, epsilon: float) -> Ten
         targets = program.solve(_divergence_slopes(points[active], attention), outputs - before, slopes)
         lengths = points.new_tensor(_STEPS)[:, None, None]
         tried = points[active].unsqueeze(1) + lengths * (targets - points[active]).unsqueeze(1)
-        values, changes = (each.view(len(active), -1) for each in _judge(problem, tried.flatten(0, 1)))
+        values, changes = (numbers.view(len(active), -1) for numbers in _judge(problem, tried.flatten(0, 1)))
         row = torch.arange(len(active), device=points.device)
         kept = values.masked_fill(changes > epsilon, -1.0)
         top = kept.argmax(1)
@@ -114,7 +114,7 @@ def _output_slopes(problem: AdversaryProblem, points: Tensor) -> tuple[Tensor, T
         leaf = points.detach().requires_grad_()
         outputs = problem.outputs(leaf.unsqueeze(0))[0]
         sums = outputs.sum(0).unbind()
-        slopes = [torch.autograd.grad(each, leaf, retain_graph=True)[0] for each in sums]
+        slopes = [torch.autograd.grad(total, leaf, retain_graph=True)[0] for total in sums]
     return outputs.detach(), torch.stack(slopes, 1)
 
 
@@ -153,7 +153,7 @@ class _LinearProgram:
 
         count, classes = offset.shape
         rows = self.support.nonzero()[:, 0].cpu().numpy()
-        at, gain, jacobian = (self._array(each[..., self.support]) for each in (self.points, value, slopes))
+        at, gain, jacobian = (self._array(tensor[..., self.support]) for tensor in (self.points, value, slopes))
         constant, reach = self._array(offset) - (jacobian @ at[..., None])[..., 0], self._array(self.reach)[:, None]
         sizes = np.broadcast_to(-np.eye(classes), (count, classes, classes))
         changes = np.zeros((count, 2 * classes + 1, len(rows) + classes + 1))

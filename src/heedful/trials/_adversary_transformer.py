@@ -22,6 +22,14 @@ from torch import Tensor
 
 from heedful.attributions.attention import index_slice, is_self_attention
 from heedful.attributions.method import example_seeds
+from heedful.capabilities import (
+    ExposesLayers,
+    ExposesValues,
+    SupportsPartialRun,
+    check_attention,
+    check_attention_not_imposed,
+    check_embeddings,
+)
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.training.predictions import attention_support
 from heedful.trials._adversary_climb import climb_from, sparse_starts
@@ -34,20 +42,7 @@ from heedful.trials.adversary_search import (
     stretch_to_boundary,
 )
 from heedful.trials.permutation import MAX_WEIGHTS_AT_ONCE, shuffle_attention
-from heedful.types import (
-    Batch,
-    ExposesLayers,
-    ExposesValues,
-    Model,
-    SupportsPartialRun,
-    Task,
-    Trace,
-    UserError,
-    check_attention,
-    check_attention_not_imposed,
-    check_embeddings,
-    evaluation_mode,
-)
+from heedful.types import Batch, Model, Task, Trace, UserError, evaluation_mode
 
 GRID = tuple(step / 10 for step in range(1, 10))
 """Weights of the first unit of a pair."""
@@ -301,7 +296,10 @@ def _build_problem(model: Model, lowest: Model, batch: Batch, trace: Trace, rows
     for build in (_last_layer_outputs, _upper_layer_outputs):
         try:
             quicker = build(model, lowest, batch, trace, rows, mass)
-            if quicker is not None and _is_same(quicker(attention.unsqueeze(1))[:, 0], before, trace.logits.dtype):
+            if quicker is None:
+                continue
+            change = total_variation(quicker(attention.unsqueeze(1))[:, 0], before)
+            if bool((change <= _SAME_OUTPUT.get(trace.logits.dtype, 2e-2)).all()):
                 outputs = quicker
                 break
         except _FAILURES:
@@ -309,10 +307,6 @@ def _build_problem(model: Model, lowest: Model, batch: Batch, trace: Trace, rows
     before = outputs(attention.unsqueeze(1))[:, 0]
     scale = 0.5 if model.task.num_outputs == 1 else 1.0
     return AdversaryProblem(attention, rows.support.unsqueeze(0), outputs, before, scale)
-
-
-def _is_same(after: Tensor, before: Tensor, dtype: torch.dtype) -> bool:
-    return bool((total_variation(after, before) <= _SAME_OUTPUT.get(dtype, 2e-2)).all())
 
 
 def _layer_input(model: Model, batch: Batch, trace: Trace, layer: int) -> Tensor:
@@ -475,7 +469,7 @@ def pair_divergences(attention: Tensor, support: Tensor, weight: float) -> Tenso
     attention.
     """
     seen = support.to(attention.dtype)
-    first, second = (_entropy_term(each, attention) * seen for each in (weight, 1.0 - weight))
+    first, second = (_entropy_term(share, attention) * seen for share in (weight, 1.0 - weight))
     total = first.mT @ seen + seen.mT @ second + math.log(2) * (seen.mT @ seen)
     return 0.5 * total / len(attention)
 
@@ -519,7 +513,7 @@ def _farthest_permutation(
     problem: AdversaryProblem, rows: ReplacedRows, epsilon: float, seeds: Tensor
 ) -> tuple[Candidate, float]:
     """The farthest of the random permutations of all rows that keeps the output, and the median change of all."""
-    weights, seen = (rows.shaped(each) for each in (problem.attention, problem.support))
+    weights, seen = (rows.shaped(tensor) for tensor in (problem.attention, problem.support))
     best, changes = Candidate(problem.attention[0], 0.0), []
     size = _largest_chunk(problem)
     for first in range(0, PERMUTATIONS, size):

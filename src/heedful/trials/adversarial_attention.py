@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 import torch
@@ -25,6 +25,7 @@ from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, value_of
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
@@ -72,7 +73,6 @@ from heedful.types import (
     Model,
     Trace,
     UserError,
-    check_choice,
     evaluation_mode,
 )
 
@@ -123,7 +123,7 @@ class AdversarialAttention(Trial):
     )
 
     subject: ModelRecipe
-    epsilon: float = 0.05
+    epsilon: Annotated[float, Bounds(above=0, at_most=1)] = 0.05
     solver: Solver = "exact"
     search: AdversarySearchSettings = AdversarySearchSettings()
     seed: int = 0
@@ -132,13 +132,7 @@ class AdversarialAttention(Trial):
     head: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice("solver", self.solver, Solver)
-        if not 0 < self.epsilon <= 1:
-            raise UserError(f"epsilon is {self.epsilon}; choose a change in probability above 0 and up to 1")
-        if self.search.num_adversaries < 1 or self.search.steps < 0 or self.search.candidates < 0:
-            raise UserError(
-                "the search needs at least one adversary, and numbers of steps and candidates that are not negative"
-            )
+        check_options(self)
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, with both attentions over the units that can be attended to."""
@@ -196,30 +190,30 @@ class AdversarialAttention(Trial):
         rows = [
             {
                 "epsilon": self.epsilon,
-                "epsilon_max": each.divergence,
-                "bound": each.bound,
-                "share": each.divergence / each.bound if each.bound > 0 else math.nan,
-                "change": each.change,
-                "certified": each.bound - each.divergence <= CERTIFIED_GAP,
-                "gap": max(0.0, each.bound - each.divergence),
-                "singles": float(each.sufficient_units.sum()),
-                "units": (support := each.support.any(0)).nonzero()[:, 0].tolist(),
-                "attention": each.attention.mean(0)[support].tolist(),
-                "adversary": each.adversary.mean(0)[support].tolist(),
-                "alone": each.sufficient_units[support].nonzero()[:, 0].tolist(),
-                "maximum_attention": _largest_content_weight(each.attention.mean(0), batch.content_mask[row]),
-                "single_max": each.single_divergence,
-                "pair_max": each.pair_divergence,
-                "search_max": each.search_divergence,
-                "permuted_max": each.permuted_divergence,
-                "permuted_change": each.permuted_change,
+                "epsilon_max": adversary.divergence,
+                "bound": adversary.bound,
+                "share": adversary.divergence / adversary.bound if adversary.bound > 0 else math.nan,
+                "change": adversary.change,
+                "certified": adversary.bound - adversary.divergence <= CERTIFIED_GAP,
+                "gap": max(0.0, adversary.bound - adversary.divergence),
+                "singles": float(adversary.sufficient_units.sum()),
+                "units": (support := adversary.support.any(0)).nonzero()[:, 0].tolist(),
+                "attention": adversary.attention.mean(0)[support].tolist(),
+                "adversary": adversary.adversary.mean(0)[support].tolist(),
+                "alone": adversary.sufficient_units[support].nonzero()[:, 0].tolist(),
+                "maximum_attention": _largest_content_weight(adversary.attention.mean(0), batch.content_mask[row]),
+                "single_max": adversary.single_divergence,
+                "pair_max": adversary.pair_divergence,
+                "search_max": adversary.search_divergence,
+                "permuted_max": adversary.permuted_divergence,
+                "permuted_change": adversary.permuted_change,
                 "layer": math.nan if self.layer is None else float(self.layer % layers),
                 "head": math.nan if self.head is None else float(self.head % heads),
                 "layers": layers,
                 "heads": heads,
-                "queries": each.queries,
+                "queries": adversary.queries,
             }
-            for row, each in enumerate(adversaries)
+            for row, adversary in enumerate(adversaries)
         ]
         return pd.DataFrame(text_columns(model.task, batch, trace)).assign(**pd.DataFrame(rows))
 
@@ -422,7 +416,7 @@ def _linear_outputs(readout: LinearReadout) -> LinearOutputs:
     offset = readout.inputs.mask_candidates(readout.offset.double().expand(len(scores), 1, -1)).squeeze(1)
     if scores.shape[-1] == 1:
         # A single logit is that of class 1; class 0 has logit zero.
-        scores, offset = (torch.cat([torch.zeros_like(each), each], -1) for each in (scores, offset))
+        scores, offset = (torch.cat([torch.zeros_like(tensor), tensor], -1) for tensor in (scores, offset))
     return LinearOutputs(scores, offset)
 
 
@@ -514,8 +508,8 @@ def _walk_to_vertices(problem: AdversaryProblem, outputs: LinearOutputs, points:
     points = torch.cat([problem.attention.unsqueeze(1), points], 1)[:, :, 0]
     count = points.shape[1]
     scores, attention = (
-        each.unsqueeze(1).expand(-1, count, *each.shape[1:]).flatten(0, 1)
-        for each in (outputs.scores, problem.attention[:, 0])
+        tensor.unsqueeze(1).expand(-1, count, *tensor.shape[1:]).flatten(0, 1)
+        for tensor in (outputs.scores, problem.attention[:, 0])
     )
     ends = walk_to_vertex(points.flatten(0, 1), scores, attention)
     return ends.reshape(-1, count, 1, ends.shape[-1])

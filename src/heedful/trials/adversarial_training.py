@@ -108,7 +108,7 @@ class AdversarialTradeoff(Trial):
 
     def __post_init__(self) -> None:
         with_imposed_attention(self.subject, UniformAttention())
-        if not self.lambdas or not all(0 <= each < math.inf for each in self.lambdas):
+        if not self.lambdas or not all(0 <= strength < math.inf for strength in self.lambdas):
             raise UserError(f"lambdas are {self.lambdas}; pass at least one, all finite and not negative")
 
     def adversary(self, strength: float) -> TrainedModel:
@@ -181,9 +181,9 @@ class AdversarialTradeoff(Trial):
         """Supported where an adversary attends far from the base at nearly no change of predictions."""
         names = ("reached_jsd", "reached_tvd", "least_tvd", "convexity")
         evidence = tuple(get_statistic(summary, name) for name in names)
-        jsd, tvd, least, convexity = (each.value for each in evidence)
-        lambdas = [each.method for each in select_statistics(summary, "lambda")]
-        points = {(value_of(summary, "jsd", each), value_of(summary, "tvd", each)) for each in lambdas}
+        jsd, tvd, least, convexity = (statistic.value for statistic in evidence)
+        lambdas = [statistic.method for statistic in select_statistics(summary, "lambda")]
+        points = {(value_of(summary, "jsd", method), value_of(summary, "tvd", method)) for method in lambdas}
         verdict, reason = Verdict.UNDECIDED, "no adversary attends far from the base model; use larger lambdas"
         if len(points) < 2:
             reason = "the curve has a single point; use more lambdas"
@@ -196,7 +196,7 @@ class AdversarialTradeoff(Trial):
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
         (finding,) = cls.findings(summary)
-        jsd, tvd, least, convexity = (each.value for each in finding.evidence)
+        jsd, tvd, least, convexity = (statistic.value for statistic in finding.evidence)
         shape = (
             "falls below a straight line: attention moves far before predictions suffer"
             if convexity < 0.9
@@ -332,7 +332,7 @@ class AtteFa(Trial):
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported where other attention costs most of the predictions of adversaries that still predict."""
         evidence = tuple(get_statistic(summary, name) for name in ("attefa", "collapse", "constant"))
-        value, collapse, constant = (each.value for each in evidence)
+        value, collapse, constant = (statistic.value for statistic in evidence)
         if constant < CONSTANT_THRESHOLD:
             reason = "the base model predicts almost the same for every text; train a better one"
         elif math.isnan(value):
@@ -350,7 +350,7 @@ class AtteFa(Trial):
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
         (finding,) = cls.findings(summary)
-        value, collapse, _ = (each.value for each in finding.evidence)
+        value, collapse, _ = (statistic.value for statistic in finding.evidence)
         verdict = {
             Verdict.SUPPORTED: "attending elsewhere costs most of the predictions",
             Verdict.NOT_SUPPORTED: "attention can be almost anything without changing the predictions",

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from heedful.measures.divergence import jensen_shannon, total_variation
+from heedful.option_bounds import Bounds, check_options
 from heedful.seeding import sample_uniform
 
 _MASKED_LOGIT = -1e4
@@ -36,13 +38,16 @@ class AdversarySearchSettings:
             the farthest first; 20 000 are all pairs of 67 units.
     """
 
-    num_adversaries: int = 5
-    steps: int = 500
+    num_adversaries: Annotated[int, Bounds(1)] = 5
+    steps: Annotated[int, Bounds(0)] = 500
     hinge: float = 0.01
     lr: float = 0.01
     penalty: float = 500.0
     init_std: float = 3.0
-    candidates: int = 20_000
+    candidates: Annotated[int, Bounds(0)] = 20_000
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True)

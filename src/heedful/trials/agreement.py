@@ -35,13 +35,14 @@ from heedful.measures.rank_correlation import (
     top_k_kendall_matrix,
     weighted_kendall_matrix,
 )
+from heedful.option_bounds import check_options
 from heedful.results import Claim, Finding, Statistic, Verdict, find_statistic, mean_of_defined, select_statistics
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials.trial import ShardedTrial
-from heedful.types import Method, Pooling, Split, UserError, check_choice, check_methods, pool_by_word
+from heedful.types import Method, Pooling, Split, UserError, check_methods, pool_by_word
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
 """Scores `[batch method unit]` and mask `[batch unit]` -> the correlation of all pairs `[batch method method]`."""
@@ -104,7 +105,7 @@ MEASURES_OF_TOP = ("top-k", *get_args(TopKAgreement))
 
 @dataclass(frozen=True)
 class Agreement(ShardedTrial):
-    """Correlation of every two methods on every text, with controls.
+    """Agreement of each pair of methods on each text, with controls.
 
     Args:
         methods: the one in question first, as a rule attention; its units are compared. A model that does not show its
@@ -153,8 +154,7 @@ class Agreement(ShardedTrial):
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("level", self.level, Level)
-        check_choice("measure", self.measure, AgreementMeasure)
+        check_options(self)
         check_methods(self.methods)
         controls = self.compared_controls
         check_methods(controls, "controls")
@@ -176,7 +176,7 @@ class Agreement(ShardedTrial):
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
         """The attributions to compare by name: methods, controls, the first method on the other seed."""
-        named = [(method_name(each), self.subject, each) for each in (*self.methods, *self.compared_controls)]
+        named = [(method_name(method), self.subject, method) for method in (*self.methods, *self.compared_controls)]
         if self.other_seed_model is not None:
             name = method_name(self.methods[0]) + OTHER_SEED_SUFFIX
             named.append((name, self.other_seed_model, self.methods[0]))
@@ -271,7 +271,7 @@ class Agreement(ShardedTrial):
         values = {pair.second: tuple(rows["value"].astype(float)) for pair, rows in groups if pair.has_control}
         # Attention of another seed is a reference, not a control for chance.
         labels = {name: name if name.endswith(OTHER_SEED_SUFFIX) else f"{name} (control)" for name in values}
-        controls = tuple(Series(labels[name], each) for name, each in values.items())
+        controls = tuple(Series(labels[name], numbers) for name, numbers in values.items())
         axis = Axis(label, limits)
         # All controls in every histogram would hide the methods; the first one shows the chance level.
         histograms = (
@@ -300,7 +300,7 @@ class Agreement(ShardedTrial):
         """Supported where attention agrees with the methods as much as these agree with each other."""
         groups = _group_means(summary)
         compared = [groups[name].values() for name in ("methods", "chance", "others")]
-        attention, chance, others = (mean_of_defined(each.value for each in group) for group in compared)
+        attention, chance, others = (mean_of_defined(mean.value for mean in group) for group in compared)
         evidence = tuple(chain.from_iterable(compared))
         verdict, reason = Verdict.UNDECIDED, "as shown; there is nothing to compare it with"
         # Comparisons with NaN are false.
@@ -338,7 +338,7 @@ class Agreement(ShardedTrial):
         if groups["other seed"]:
             words.append(f"Another training run of the same model: {_format_means(groups['other seed'])}.")
         if groups["others"]:
-            mean = mean_of_defined(each.value for each in groups["others"].values())
+            mean = mean_of_defined(other.value for other in groups["others"].values())
             words.append(f"The other methods agree with each other at {two_decimals(mean)}.")
         if groups["methods"]:
             words.append(f"So {first} agrees with them {cls.findings(summary)[0].reason}.")
@@ -672,11 +672,11 @@ def _first_method(summary: pd.DataFrame) -> str:
 
 def _forms_of_attention(summary: pd.DataFrame) -> set[str]:
     """The names of methods that are the attention of the model in another form."""
-    return {each.method for each in select_statistics(summary, "form_of_attention")}
+    return {form.method for form in select_statistics(summary, "form_of_attention")}
 
 
 def _format_means(statistics: Mapping[str, Statistic]) -> str:
-    return ", ".join(f"{name} at {two_decimals(each.value)}" for name, each in statistics.items())
+    return ", ".join(f"{name} at {two_decimals(mean.value)}" for name, mean in statistics.items())
 
 
 def _series_by_class(rows: pd.DataFrame) -> tuple[Series, ...]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,7 @@ from heedful.measures.erasure import (
     step_counts,
 )
 from heedful.measures.intervals import paired_excess
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import (
     NO_INTERVAL,
     Finding,
@@ -60,8 +61,8 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials.agreement import quantize_scores
-from heedful.trials.trial import ShardedTrial, interval_bars
-from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods
+from heedful.trials.trial import ShardedTrial, check_distinct_methods, interval_bars
+from heedful.types import Attribution, Batch, Method, Model, Split, UserError
 
 MAX_REMOVALS = 1024
 """Random removals of a text for normalized infidelity of a given standard error."""
@@ -116,31 +117,23 @@ class Faithfulness(ShardedTrial):
     baseline: Baseline = "delete"
     seed: int = 0
     limit: int | None = None
-    steps: int = 20
-    samples: int = 32
+    steps: Annotated[int, Bounds(1)] = 20
+    samples: Annotated[int, Bounds(1)] = 32
     split: Split = "test"
-    error: float | None = None
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("baseline", self.baseline, Baseline)
-        check_methods(self.methods)
-        if not self.methods:
-            raise UserError("faithfulness needs at least one method")
-        if len({method_name(method) for method in self.methods}) < len(self.methods):
-            raise UserError("faithfulness got the same method twice; omit one, or use another seed")
-        if self.steps < 1 or self.samples < 1:
-            raise UserError("pass at least one step and one sample")
-        if self.error is not None and not 0 < self.error < 1:
-            raise UserError(
-                f"error={self.error}; pass a number between 0 and 1 (the scale of normalized infidelity) or None"
-            )
+        check_options(self)
+        check_distinct_methods(self.methods)
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
         """The attributions by the method's name, the control last."""
         control = Random(self.seed)
-        methods = (*(each for each in self.methods if each != control), control)
-        return {method_name(each): AttributionTable(self.subject, each, self.split, self.limit) for each in methods}
+        methods = (*(method for method in self.methods if method != control), control)
+        return {
+            method_name(method): AttributionTable(self.subject, method, self.split, self.limit) for method in methods
+        }
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -217,11 +210,11 @@ class Faithfulness(ShardedTrial):
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported: better than random on all measures; not supported: worse on some and better on none."""
         measures = [excess_metric(name) for name in FAITHFULNESS_MEASURES]
-        excesses = [each for measure in measures for each in select_statistics(summary, measure)]
+        excesses = [excess for measure in measures for excess in select_statistics(summary, measure)]
         findings = []
-        for method in dict.fromkeys(each.method for each in excesses):
-            evidence = tuple(each for each in excesses if each.method == method)
-            verdicts = {interval_verdict(each.low, each.high) for each in evidence if not math.isnan(each.low)}
+        for method in dict.fromkeys(excess.method for excess in excesses):
+            evidence = tuple(excess for excess in excesses if excess.method == method)
+            verdicts = {interval_verdict(excess.low, excess.high) for excess in evidence if not math.isnan(excess.low)}
             verdict, reason = Verdict.UNDECIDED, "not clearly different from random"
             if not verdicts:
                 reason = NO_INTERVAL
@@ -483,7 +476,7 @@ def signed_methods(methods: Iterable[Method]) -> tuple[Method, ...]:
     (LeaveOneOut(output='logit', feature='unit'),)
     """
     unsigned, signed = LeaveOneOut("distribution"), LeaveOneOut("logit")
-    return tuple(dict.fromkeys(signed if each == unsigned else each for each in methods))
+    return tuple(dict.fromkeys(signed if method == unsigned else method for method in methods))
 
 
 def _interpolate_on_grid(shares: Tensor, values: Tensor) -> list[list[float]]:

@@ -51,8 +51,8 @@ from heedful.training.trainer import inference_batches
 from heedful.trials.adversarial_attention import adversarial_methods
 from heedful.trials.agreement import correlate_attributions
 from heedful.trials.faithfulness import ErasureEvaluator
-from heedful.trials.trial import Trial, rows_by_batch
-from heedful.types import Example, Method, UserError, check_methods
+from heedful.trials.trial import Trial, check_distinct_methods, rows_by_batch
+from heedful.types import Example, Method, UserError
 
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
@@ -103,11 +103,7 @@ class GroundTruth(Trial):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        check_methods(self.methods)
-        if not self.methods:
-            raise UserError("pass at least one method")
-        if len({method_name(method) for method in self.methods}) < len(self.methods):
-            raise UserError("the same method is passed twice; omit one, or use another seed")
+        check_distinct_methods(self.methods)
 
     @property
     def attribution_tables(self) -> dict[str, AttributionTable]:
@@ -195,7 +191,9 @@ class GroundTruth(Trial):
             label: tuple(value_of(summary, f"above_{label}_share", measure) for measure in measures)
             for label in CONTROL_LABELS.values()
         }
-        bars = tuple(Series(f"above {label}", each) for label, each in shares.items() if any(map(math.isfinite, each)))
+        bars = tuple(
+            Series(f"above {label}", values) for label, values in shares.items() if any(map(math.isfinite, values))
+        )
         if bars:
             title = "How often each measure rates the ground truth above a control"
             labels = tuple(measure.replace("_", " ") for measure in measures)
@@ -232,7 +230,7 @@ class GroundTruth(Trial):
             f"On {used:.0f} of {texts:.0f} texts, the model uses the words that are known to decide the label. "
             f"Random scores find {value_of(summary, 'precision', CHANCE):.2f} of them."
         ]
-        rows = [(each.verdict, each.evidence[0]) for each in cls.findings(summary)]
+        rows = [(finding.verdict, finding.evidence[0]) for finding in cls.findings(summary)]
         of_method = [(verdict, row) for verdict, row in rows if row.metric == "precision"]
         methods = group_by_verdict((verdict, f"{row.method} ({row.value:.2f})") for verdict, row in of_method)
         measures = group_by_verdict(
@@ -311,7 +309,7 @@ def _agreement_rows(explanations: Mapping[str, pd.DataFrame], methods: Mapping[s
     across = table[table["first"].isin(list(tables)) & table["second"].isin(list(methods)) & table["defined"]]
     across = across.assign(method=across["first"].str.removeprefix("explanation "))
     attention = across[across["second"] == "attention"]
-    every, alone = (each.groupby(["uid", "method"])["value"].mean() for each in (across, attention))
+    every, alone = (rows.groupby(["uid", "method"])["value"].mean() for rows in (across, attention))
     return pd.DataFrame({"agreement": every, "agreement_with_attention": alone}).reset_index()
 
 
@@ -365,9 +363,9 @@ def _uses_relevant_words(
         values = [torch.tensor(examples[uid].ground_truth or (0.0,)) for uid in batch.uids]
         truth = pad_sequence(values, batch_first=True).to(batch.mask.device)
         relevant = (truth.gather(1, batch.words.clamp(min=0)) != 0) & batch.content_mask
-        every = (relevant == batch.content_mask).all(1)
-        left = batch.keep_units(batch.mask & ~(relevant & ~every.unsqueeze(1)))
-        before, after = (loaded.model.task.probabilities(loaded.model.read_logits(each)) for each in (batch, left))
+        all_relevant = (relevant == batch.content_mask).all(1)
+        left = batch.keep_units(batch.mask & ~(relevant & ~all_relevant.unsqueeze(1)))
+        before, after = (loaded.model.task.probabilities(loaded.model.read_logits(texts)) for texts in (batch, left))
         moved = 0.5 * (before - after).abs().sum(1) >= USED_THRESHOLD
-        used |= dict(zip(batch.uids, (moved | every).tolist(), strict=True))
+        used |= dict(zip(batch.uids, (moved | all_relevant).tolist(), strict=True))
     return used

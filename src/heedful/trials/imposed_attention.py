@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 
@@ -19,6 +19,7 @@ from heedful.figures import Axis, Bars, Figure, Series
 from heedful.measures.intervals import paired_seed_difference
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, interval_finding, select_statistics, value_of
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
@@ -65,13 +66,12 @@ class UniformBaseline(Trial):
 
     subject: TrainedModel
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    margin: float = 0.01
+    margin: Annotated[float, Bounds(at_least=0)] = 0.01
 
     def __post_init__(self) -> None:
+        check_options(self)
         check_seeds(self.seeds)
         with_imposed_attention(self.subject, UniformAttention())
-        if self.margin < 0:
-            raise UserError(f"margin is {self.margin}; the smallest gain that matters cannot be negative")
 
     @property
     def arms(self) -> dict[str, tuple[TrainedModel, ...]]:
@@ -220,13 +220,13 @@ class GuidedModel(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Whether each guide does better than uniform weights; controls come last."""
-        controls = {each.method for each in select_statistics(summary, "control")}
+        controls = {control.method for control in select_statistics(summary, "control")}
         gains = sorted(select_statistics(summary, "difference"), key=lambda gain: gain.method in controls)
         return tuple(interval_finding(gain, no_interval=_TOO_FEW_SEEDS) for gain in gains)
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        controls = {each.method for each in select_statistics(summary, "control")}
+        controls = {control.method for control in select_statistics(summary, "control")}
         score = _decisive_score(summary["metric"].tolist())
         verbs = {
             Verdict.SUPPORTED: "helps",
@@ -239,12 +239,12 @@ class GuidedModel(Trial):
             name = f"{finding.method} (control)" if finding.method in controls else finding.method
             name = "The model's own trained attention" if finding.method == TRAINED else name
             words.append(f"{name} {verbs[finding.verdict]}: {_format_interval(finding.evidence[0])}.")
-        if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in findings):
+        if any(finding.verdict is Verdict.SUPPORTED and finding.method in controls for finding in findings):
             words.append("A control also helps, so the gains of the other guides are not evidence.")
         words += [
-            f"{each.method} has no scores for {each.value:.0f} texts, which got uniform weights."
-            for each in select_statistics(summary, "uniform_fallbacks")
-            if each.value
+            f"{fallback.method} has no scores for {fallback.value:.0f} texts, which got uniform weights."
+            for fallback in select_statistics(summary, "uniform_fallbacks")
+            if fallback.value
         ]
         return " ".join(words)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor
 
 from heedful.attributions.attention import first_token_shares
 from heedful.attributions.method import example_seeds
+from heedful.capabilities import check_attention
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, select_statistics
 from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact
@@ -34,7 +36,7 @@ from heedful.trials.trial import (
     split_by_class_and_attention,
     text_columns,
 )
-from heedful.types import Batch, Model, Split, Trace, UserError, check_attention
+from heedful.types import Batch, Model, Split, Trace, UserError
 
 MAX_WEIGHTS_AT_ONCE = 2**24
 """Attention weights in memory during the forward passes of a transformer: 64 MB in float32."""
@@ -84,11 +86,10 @@ class Permutation(ShardedTrial):
     limit: int | None = None
     layer: int | None = None
     head: int | None = None
-    error: float | None = None
+    error: Annotated[float, Bounds(above=0, below=1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.error is not None and not 0 < self.error < 1:
-            raise UserError(f"error={self.error}; pass a number between 0 and 1 (the scale of changes) or None")
+        check_options(self)
 
     def tabulate(self, workspace: Workspace, block: range) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
@@ -101,11 +102,11 @@ class Permutation(ShardedTrial):
         with torch.no_grad():
             trace = model(batch)
         changes = self._changes(model, batch, trace)
-        median = [float(each.double().quantile(0.5)) for each in changes]
+        median = [float(text_changes.double().quantile(0.5)) for text_changes in changes]
         sampled: dict[str, object] = {}
         if self.error is not None:
-            errors = [float(median_error(each)) for each in changes]
-            accurate = [each <= self.error for each in errors]
+            errors = [float(median_error(text_changes)) for text_changes in changes]
+            accurate = [error <= self.error for error in errors]
             sampled = {"permutations": [*map(len, changes)], "median_error": errors, "accurate": accurate}
         shares = first_token_shares(trace.attention, batch)
         sink = {} if bool(shares.isnan().any()) else {"first_token_share": shares.tolist()}
@@ -187,11 +188,11 @@ class Permutation(ShardedTrial):
 
 def _concentration_finding(summary: pd.DataFrame) -> Finding:
     """Whether the change grows from the lowest to the highest bin with enough texts, in every class."""
-    rows = {each.subset: each for each in select_statistics(summary, "median_change")}
+    rows = {row.subset: row for row in select_statistics(summary, "median_change")}
     evidence: list[Statistic] = []
     for subset in rows:
         bins = [rows[name] for label in ATTENTION_BIN_LABELS if (name := bin_subset(subset, label)) in rows]
-        filled = [each for each in bins if each.n >= MIN_TEXTS]
+        filled = [row for row in bins if row.n >= MIN_TEXTS]
         evidence += [filled[0], filled[-1]] if len(filled) > 1 else []
     if not evidence:
         return Finding(Verdict.UNDECIDED, reason="too few texts differ in the concentration of attention")
@@ -247,7 +248,7 @@ def _layer_head_slice(attention: Tensor, layer: int | None, head: int | None) ->
     for name, wanted, count in (("layer", layer, layers), ("head", head, heads)):
         if wanted is not None and not 0 <= wanted < count:
             raise UserError(f"{name} {wanted} does not exist; this model has {count}, counted from 0")
-    layer_slice, head_slice = (slice(None) if each is None else slice(each, each + 1) for each in (layer, head))
+    layer_slice, head_slice = (slice(None) if number is None else slice(number, number + 1) for number in (layer, head))
     return slice(None), layer_slice, head_slice
 
 

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from heedful.attributions.controls import Random
 from heedful.attributions.head_mix import masked_softmax
 from heedful.attributions.method import method_name
+from heedful.capabilities import read_heads
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.formatting import two_decimals
 from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
@@ -36,6 +37,7 @@ from heedful.measures.rationale_agreement import (
     ranking_key,
 )
 from heedful.models.attentive import Attentive
+from heedful.option_bounds import check_options
 from heedful.results import (
     NO_INTERVAL,
     Finding,
@@ -56,18 +58,7 @@ from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import device_batches
 from heedful.trials.agreement import align_tables, flatten
 from heedful.trials.trial import Trial, interval_bars
-from heedful.types import (
-    Batch,
-    Example,
-    Method,
-    Pooling,
-    Split,
-    UserError,
-    check_choice,
-    check_methods,
-    pool_by_word,
-    read_heads,
-)
+from heedful.types import Batch, Example, Method, Pooling, Split, UserError, check_methods, pool_by_word
 
 RATIONALE_STATUS = ("judged", "no rationale", "all rationale", "cut off")
 """Whether an example, or one part of it, can be judged: not where no word, or every word, is marked, and not where the
@@ -96,7 +87,7 @@ RIGHT_AREA, WRONG_AREA = "auc_right", "auc_wrong"
 
 @dataclass(frozen=True)
 class Plausibility(Trial):
-    """How well the scores of each method rank the words first that people marked; one row per text, part and method.
+    """How high the scores of each method rank the words that people marked; one row per text, part and method.
 
     Args:
         subject: a model on a corpus with rationales; see `OnOtherData` for another corpus.
@@ -140,11 +131,9 @@ class Plausibility(Trial):
     target: ExplainedClass = "predicted"
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, ExplainedClass)
+        check_options(self)
         if self.target == "label" and self.learned_explainers:
             raise UserError("learned explainers explain the predicted class; omit either them or target")
-        check_choice("pooling", self.pooling, Pooling)
-        check_choice("rank", self.rank, RankBy)
         check_methods(self.methods)
         names = [*(method_name(method) for method in self.methods), *(name for name, _ in self.learned_explainers)]
         if not names:
@@ -152,7 +141,7 @@ class Plausibility(Trial):
         if len(set(names)) < len(names) or len(set(self.parts)) < len(self.parts):
             raise UserError("plausibility got the same method or part twice; give each a different name")
         control = method_name(Random())
-        if any(isinstance(each, Random) and each != Random() for each in self.methods):
+        if any(isinstance(method, Random) and method != Random() for method in self.methods):
             raise UserError("random scores are always added; omit Random(...)")
         if control in (name for name, _ in self.learned_explainers):
             raise UserError(f"{control!r} is the name of the random scores, which are always added; choose another")
@@ -160,12 +149,12 @@ class Plausibility(Trial):
     @property
     def score_recipes(self) -> dict[str, Recipe]:
         """The recipes of all scores by name, random scores last."""
-        named = {method_name(each): each for each in self.methods if not isinstance(each, Random)}
+        named = {method_name(method): method for method in self.methods if not isinstance(method, Random)}
         if self.target == "label":
-            named = {name: TrueClass(each) for name, each in named.items()}
+            named = {name: TrueClass(method) for name, method in named.items()}
         *tables, control = (
-            (name, AttributionTable(self.subject, each, self.split, self.limit))
-            for name, each in {**named, method_name(Random()): Random()}.items()
+            (name, AttributionTable(self.subject, method, self.split, self.limit))
+            for name, method in {**named, method_name(Random()): Random()}.items()
         )
         return dict((*tables, *self.learned_explainers, control))
 
@@ -235,7 +224,7 @@ class Plausibility(Trial):
             for status in RATIONALE_STATUS:
                 yield Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
             judged = part_rows[part_rows["status"] == "judged"]
-            yield from _part_statistics(judged, str(name), {each: each for each in PLAUSIBILITY_MEASURES})
+            yield from _part_statistics(judged, str(name), {measure: measure for measure in PLAUSIBILITY_MEASURES})
             for _, rows in judged.groupby("place"):
                 spans = iou_f1(float(rows["iou_precision"].mean()), float(rows["iou_recall"].mean()))
                 yield Statistic("iou_f1", str(rows["method"].iloc[0]), str(name), spans, n=len(rows))
@@ -252,7 +241,10 @@ class Plausibility(Trial):
         for name, rows in table.sort_values(["place", "uid"]).groupby("part"):
             part = str(name)
             within = f"{f', {part}' if part else ''} ({pooling})"
-            labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
+            labels = {
+                str(method_rows["method"].iloc[0]): _method_label(method_rows)
+                for _, method_rows in rows.groupby("place")
+            }
             for title, measures in _FIGURE_MEASURES.items():
                 bars = {
                     measure.replace("_", " "): [get_statistic(summary, measure, method, part) for method in labels]
@@ -260,8 +252,15 @@ class Plausibility(Trial):
                 }
                 axis = Axis("mean over texts, with 95 % interval", (0.0, 1.0))
                 figures.append(interval_bars(f"{title}{within}", axis, tuple(labels.values()), bars))
-            groups = [each for _, each in rows.groupby("place") if each["kind"].iloc[0] in ("method", "control")]
-            series = tuple(Series(_method_label(each), tuple(each["auc"].dropna().astype(float))) for each in groups)
+            groups = [
+                method_rows
+                for _, method_rows in rows.groupby("place")
+                if method_rows["kind"].iloc[0] in ("method", "control")
+            ]
+            series = tuple(
+                Series(_method_label(method_rows), tuple(method_rows["auc"].dropna().astype(float)))
+                for method_rows in groups
+            )
             axis = Axis(PLAUSIBILITY_MEASURES["auc"], (0.0, 1.0))
             figures.append(Histogram(f"The same text by text{within}", axis, series))
         return tuple(figures)
@@ -273,17 +272,17 @@ class Plausibility(Trial):
         It rests on texts where scores and marks are about one class: those that are predicted right, or all if the
         true class is explained or there are no classes.
         """
-        others = {each.method for metric in _KIND_METRICS.values() for each in select_statistics(summary, metric)}
+        others = {row.method for metric in _KIND_METRICS.values() for row in select_statistics(summary, metric)}
         area = excess_metric(_judged_area(summary))
         return tuple(
-            interval_finding(get_statistic(summary, area, each.method, each.subset), no_interval=NO_INTERVAL)
-            for each in select_statistics(summary, excess_metric("auc"))
-            if each.method not in others
+            interval_finding(get_statistic(summary, area, row.method, row.subset), no_interval=NO_INTERVAL)
+            for row in select_statistics(summary, excess_metric("auc"))
+            if row.method not in others
         )
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        parts = [each.subset for each in select_statistics(summary, "judged")]
+        parts = [row.subset for row in select_statistics(summary, "judged")]
         return " ".join(_part_sentences(summary, part, cls.findings(summary)) for part in parts)
 
 
@@ -325,7 +324,7 @@ def compare_with_rationales(
             columns = {measure: metrics[measure][:, :, number].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
             measured = texts.assign(method=name, place=number, **columns)
             method_rows.append(
-                measured if number else measured.assign(rationale=[each.nonzero().flatten().tolist() for each in marks])
+                measured if number else measured.assign(rationale=[mark.nonzero().flatten().tolist() for mark in marks])
             )
     return pd.concat(method_rows).sort_values("place", kind="stable", ignore_index=True)
 
@@ -410,37 +409,35 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     words = [
         f"{within}{judged:.0f} text{' is' if judged == 1 else 's are'} judged, {sum(left_out):.0f} left out.{scored}"
     ]
-    areas = [each for each in select_statistics(summary, "auc") if each.subset == part]
+    areas = [area for area in select_statistics(summary, "auc") if area.subset == part]
     if not areas:
         return f"{words[0]} So there is no result."
-    areas.sort(key=lambda each: math.inf if math.isnan(each.value) else -each.value)
-    chance = next((each.value for each in areas if each.method == method_name(Random())), math.nan)
+    areas.sort(key=lambda row: math.inf if math.isnan(row.value) else -row.value)
+    chance = next((row.value for row in areas if row.method == method_name(Random())), math.nan)
     rank = next((rank for rank in RANK_CLAUSES if find_statistic(summary, f"ranked_by_{rank}")), "score")
     labels = {
         "": f"Probability that a marked word {RANK_CLAUSES[rank]} ({two_decimals(chance)} for random scores)",
         "held_out": "Chosen with the marks of other texts",
         "oracle": "Chosen with the marks of the same texts (oracles)",
     }
-    chosen = {each.method: metric for metric in labels if metric for each in select_statistics(summary, metric)}
+    chosen = {row.method: metric for metric in labels if metric for row in select_statistics(summary, metric)}
     oracles = {method for method, metric in chosen.items() if metric}
     for metric, label in labels.items():
-        listed = [
-            f"{each.method} {two_decimals(each.value)}" for each in areas if chosen.get(each.method, "") == metric
-        ]
+        listed = [f"{row.method} {two_decimals(row.value)}" for row in areas if chosen.get(row.method, "") == metric]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
     explains_label = find_statistic(summary, "explains_label") is not None
     if explains_label:
         words.append("Scores explain the true class, for which people marked the evidence.")
     for metric, label in {RIGHT_AREA: "right", WRONG_AREA: "wrong"}.items():
-        rows = [each for each in select_statistics(summary, metric) if each.subset == part]
-        listed = [f"{each.method} {two_decimals(each.value)}" for each in rows if each.method not in oracles]
+        rows = [row for row in select_statistics(summary, metric) if row.subset == part]
+        listed = [f"{row.method} {two_decimals(row.value)}" for row in rows if row.method not in oracles]
         other = ", as another class than that of the marks" if label == "wrong" else ""
         count = rows[0].n if rows else 0
         texts = "On the one text that is" if count == 1 else f"On the {count:.0f} texts that are"
         texts = f"{texts} predicted {label}"
         words += [f"{texts}{'' if explains_label else other}: {', '.join(listed)}."] if listed else []
     area = _judged_area(summary)
-    compared = next((each.n for each in select_statistics(summary, area) if each.subset == part), 0)
+    compared = next((row.n for row in select_statistics(summary, area) if row.subset == part), 0)
     those = " that are predicted correctly" if area == RIGHT_AREA else ""
     if compared < MIN_EXAMPLES:
         fewer = f"With fewer than {MIN_EXAMPLES} texts{those}, there is no verdict; use more texts."
@@ -448,7 +445,9 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     caveat = (
         " (correct for signed scores where people marked evidence against the prediction)" if rank == "score" else ""
     )
-    groups = group_by_verdict((each.verdict, each.method) for each in findings if each.evidence[0].subset == part)
+    groups = group_by_verdict(
+        (finding.verdict, finding.method) for finding in findings if finding.evidence[0].subset == part
+    )
     better, worse = groups[Verdict.SUPPORTED], groups[Verdict.NOT_SUPPORTED]
     on = f" on the texts{those}" if those else ""
     words.append(f"More plausible than random scores{on}: {', '.join(better) or 'none'}.")

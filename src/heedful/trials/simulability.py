@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from torch import Generator, Tensor
 from heedful.figures import Axis, Bars, Figure, Lines, Series
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_means, resample_counts
 from heedful.measures.intervals import seed_interval
+from heedful.option_bounds import Bounds, check_options
 from heedful.results import Finding, Statistic, Verdict, get_statistic, interval_finding, select_statistics, value_of
 from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
@@ -67,18 +68,20 @@ class Simulability(Trial):
     subject: ModelRecipe
     arms: tuple[tuple[str, tuple[StudentRecipe, ...]], ...]
     controls: tuple[str, ...] = ("random",)
-    margin: float = 0.01
+    margin: Annotated[float, Bounds(at_least=0)] = 0.01
 
     def __post_init__(self) -> None:
+        check_options(self)
         names = [name for name, _ in self.arms]
         if NO_EXPLANATION not in names or len(names) < 2 or len(set(names)) < len(names):
             raise UserError(f"pass at least two arms with different names, one of them {NO_EXPLANATION!r}")
         if any(student.teacher != self.subject for _, students in self.arms for student in students):
             raise UserError("a student has a different teacher; all students need the trial's subject as teacher")
-        if self.margin < 0:
-            raise UserError(f"margin is {self.margin}; the smallest gain that matters cannot be negative")
-        classes = {name: sorted((each.data.train_size, each.seed) for each in students) for name, students in self.arms}
-        if not classes[NO_EXPLANATION] or any(each != classes[NO_EXPLANATION] for each in classes.values()):
+        classes = {
+            name: sorted((student.data.train_size, student.seed) for student in students)
+            for name, students in self.arms
+        }
+        if not classes[NO_EXPLANATION] or any(students != classes[NO_EXPLANATION] for students in classes.values()):
             raise UserError("every arm needs the same seeds and sizes, because arms are compared in pairs")
         if len(set(classes[NO_EXPLANATION])) < len(classes[NO_EXPLANATION]):
             raise UserError("an arm has a duplicate seed; pass each seed once")
@@ -142,7 +145,7 @@ class Simulability(Trial):
             yield Statistic("control", str(arm), value=1.0)
         for size, rows in ordered.groupby("size"):
             yield Statistic("size", subset=size_label(int(str(size))), value=float(str(size)))
-            arms = {str(arm): each for arm, each in rows.groupby("arm", sort=False)}
+            arms = {str(arm): arm_rows for arm, arm_rows in rows.groupby("arm", sort=False)}
             yield from _arm_statistics(arms, size_label(int(str(size))))
 
     @staticmethod
@@ -170,9 +173,9 @@ class Simulability(Trial):
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Whether each arm helps, by training size; controls come last."""
         margin = value_of(summary, "margin")
-        controls = {each.method for each in select_statistics(summary, "control")}
-        gains = [each for each in select_statistics(summary, "difference") if each.method != NO_EXPLANATION]
-        sizes = [each.subset for each in select_statistics(summary, "size")]
+        controls = {row.method for row in select_statistics(summary, "control")}
+        gains = [gain for gain in select_statistics(summary, "difference") if gain.method != NO_EXPLANATION]
+        sizes = [row.subset for row in select_statistics(summary, "size")]
         gains.sort(key=lambda gain: (sizes.index(gain.subset), gain.method in controls))
         too_few = f"no interval: fewer than {MIN_INTERVAL_SEEDS} seeds or {MIN_EXAMPLES} examples"
         return tuple(interval_finding(gain, margin, no_interval=too_few) for gain in gains)
@@ -180,15 +183,15 @@ class Simulability(Trial):
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
         pearson = bool(value_of(summary, "pearson"))
-        controls = {each.method for each in select_statistics(summary, "control")}
+        controls = {row.method for row in select_statistics(summary, "control")}
         verbs = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "undecided"}
         findings = cls.findings(summary)
         words = []
-        for size in (each.subset for each in select_statistics(summary, "size")):
+        for size in (row.subset for row in select_statistics(summary, "size")):
             alone = _format_value(value_of(summary, "median", NO_EXPLANATION, size), pearson=pearson)
             what = "correlate with the teacher at" if pearson else "agree with the teacher on"
             words.append(f"From {size}, students without explanations {what} {alone} (median over seeds).")
-            of_size = [each for each in findings if each.evidence[0].subset == size]
+            of_size = [finding for finding in findings if finding.evidence[0].subset == size]
             for finding in of_size:
                 arm, gain = finding.method, finding.evidence[0]
                 name = f"{arm} (control)" if arm in controls else arm
@@ -198,7 +201,7 @@ class Simulability(Trial):
                 verb = "helps" if helps else "harms" if harms else "makes no difference"
                 rule = "" if math.isnan(helps) else f"; by the paper's rule (separate quartiles), it {verb}"
                 words.append(f"{name}: {median}, {interval}, {verbs[finding.verdict]}{rule}.")
-            if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in of_size):
+            if any(finding.verdict is Verdict.SUPPORTED and finding.method in controls for finding in of_size):
                 words.append("A control also helps, so only gains over it are evidence.")
         commonest = value_of(summary, "commonest")
         if not math.isnan(commonest):
@@ -298,12 +301,12 @@ def _format_value(value: float, *, pearson: bool) -> str:
 def _format_gain(gain: Statistic, *, pearson: bool) -> str:
     """A gain and its interval: as correlations, or in percentage points; `+ 0.0` turns -0.0 into 0.0."""
     values = (gain.value, gain.low, gain.high)
-    mean, low, high = (f"{each + 0.0:+.3f}" if pearson else f"{100 * each + 0.0:+.1f} points" for each in values)
+    mean, low, high = (f"{number + 0.0:+.3f}" if pearson else f"{100 * number + 0.0:+.1f} points" for number in values)
     return mean if math.isnan(gain.low) else f"{mean} (95 % interval {low} to {high})"
 
 
 def _arm_bars(title: str, label: str, summary: pd.DataFrame, metric: str, arms: Sequence[str]) -> Bars:
     """A bar per arm and training size."""
-    sizes = [each.subset for each in select_statistics(summary, "size")]
+    sizes = [row.subset for row in select_statistics(summary, "size")]
     rows = {size: [get_statistic(summary, metric, arm, size) for arm in arms] for size in sizes}
     return interval_bars(title, Axis(label), arms, rows)

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from heedful.attributions.attention import largest_weights
+from heedful.attributions.method import method_name
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.results import Claim, Finding, Statistic, stored_texts, summary_frame
 from heedful.store.recipe import Artefact, Json, Recipe
@@ -21,7 +22,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_places
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import device_batches
-from heedful.types import Batch, Model, Split, Task, Trace
+from heedful.types import Batch, Method, Model, Split, Task, Trace, UserError, check_methods
 
 MIN_TEXTS = 10
 """With fewer texts than this a bin is not compared with another."""
@@ -32,12 +33,17 @@ ATTENTION_BINS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
 ATTENTION_BIN_LABELS = tuple(f"{low:.2f} to {high:.2f}" for low, high in ATTENTION_BINS)
 
 
-def split_by_attention(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows in each bin of `maximum_attention`; rounding may put a maximum slightly above 1."""
-    return [table[inside] for inside in _attention_bins(table)]
+def check_distinct_methods(methods: Sequence[Method]) -> None:
+    """Raise `UserError` for no methods, for two of the same name, and for anything else than a method."""
+    check_methods(methods)
+    if not methods:
+        raise UserError("pass at least one method")
+    if len({method_name(method) for method in methods}) < len(methods):
+        raise UserError("the same method is passed twice; omit one, or use another seed")
 
 
 def _attention_bins(table: pd.DataFrame) -> list[NDArray[np.bool_]]:
+    """The rows in each bin of `maximum_attention`; rounding may put a maximum slightly above 1."""
     maximum, last = table["maximum_attention"].to_numpy(float), ATTENTION_BINS[-1]
     return [(maximum >= low) & ((maximum < high) | ((low, high) == last)) for low, high in ATTENTION_BINS]
 
@@ -47,8 +53,8 @@ def split_by_class_and_attention(table: pd.DataFrame) -> Iterator[tuple[str, pd.
     yield "", table
     for predicted, rows in table.groupby("predicted"):
         yield f"class {predicted}", rows
-        for label, inside in zip(ATTENTION_BIN_LABELS, split_by_attention(rows), strict=True):
-            yield bin_subset(f"class {predicted}", label), inside
+        for label, inside in zip(ATTENTION_BIN_LABELS, _attention_bins(rows), strict=True):
+            yield bin_subset(f"class {predicted}", label), rows[inside]
 
 
 def bin_subset(class_subset: str, label: str) -> str:
@@ -61,8 +67,8 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
     predicted, values = table["predicted"].to_numpy(), table[column].to_numpy(float)
     groups = tuple(
         tuple(
-            Series(f"class {each}", tuple(values[inside & (predicted == each)].tolist()))
-            for each in sorted({*predicted.tolist()})
+            Series(f"class {label}", tuple(values[inside & (predicted == label)].tolist()))
+            for label in sorted({*predicted.tolist()})
         )
         for inside in _attention_bins(table)
     )
