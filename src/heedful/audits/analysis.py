@@ -41,7 +41,7 @@ from heedful.audits.verdict_rules import (
     level_of_look,
     measure_label,
 )
-from heedful.audits.work_list import CONTROL_METHODS, NULL_METHODS, AuditPlan, FinishedWork
+from heedful.audits.work_list import NULL_METHODS, AuditPlan, FinishedWork
 from heedful.data.table import EvaluationTable
 from heedful.devices import arithmetic_notes
 from heedful.explainer import software_versions
@@ -210,7 +210,7 @@ class AuditAnalysis:
         methods = plan.answered
         return AuditEvidence(
             methods=tuple(methods),
-            controls=frozenset(CONTROL_METHODS),
+            controls=frozenset(name for name, method in methods.items() if tags_of(method).is_control),
             erasure=self._erasure(),
             blind=tuple(plan.blind),
             tables={question.name: question.read(self.work) for question in QUESTIONS},

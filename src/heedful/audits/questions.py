@@ -112,9 +112,9 @@ class Question(Topic):
     Class variables:
         role: what the answer means for the decision.
         limit: the number that decides; NaN where several do.
-        is_share: whether the number is a share, which is shown in percent.
+        is_share: whether the number is a share of the achievable, which is shown in percent.
         recomputes: whether it needs other scores than those of the texts, which scores made elsewhere do not have.
-        column: heading of the number in the table of methods; empty leaves it out.
+        column: heading of the number in the table of methods, other than `name`; empty leaves it out.
         meaning: what this number is, in a few words.
     """
 

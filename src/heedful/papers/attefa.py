@@ -1,4 +1,7 @@
-"""AtteFa: one number for the faithfulness of attention, on eight synthetic and six real corpora, and its variants."""
+"""AtteFa: one number for the faithfulness of attention, on eight synthetic and six real corpora, and its variants.
+
+The number itself is `trials.adversarial_training.attefa`.
+"""
 
 from __future__ import annotations
 

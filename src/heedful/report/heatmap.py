@@ -1,6 +1,7 @@
 """Token heat-maps: the text with each token shaded by its weight.
 
-This is the only HTML of a heat-map: reports, audits, explorers, explained texts and studies use it with `heatmap.css`.
+This, the macro in `templates/parts.html` and `heatmap.css` are the only HTML of a heat-map: reports, audits, explorers,
+explained texts and studies use them.
 A shade is the share of the heaviest weight of its row in twentieths, given as a class (`p01` ... `p20` for positive,
 `n01` ... `n20` for negative weights, `w01` ... `w20` for weights without sign), so that no style attribute is needed and
 text keeps its contrast in both themes.

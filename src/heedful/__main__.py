@@ -1,0 +1,5 @@
+"""`python -m heedful`: the command line."""
+
+from heedful.cli import main
+
+main()
