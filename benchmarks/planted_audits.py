@@ -388,7 +388,9 @@ def audit_planted(planted: Planted, seed: int, sizes: Sequence[int] = SIZES) -> 
     with tempfile.TemporaryDirectory(prefix="planted-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         workspace = Workspace(Path(folder))
         for texts in sizes:
-            options = AuditOptions(minutes=60, methods=planted.methods, seed=seed, workers=1, texts=texts)
+            options = AuditOptions(
+                minutes=60, methods=planted.methods, seed=seed, workers=1, texts=texts, only_methods=True
+            )
             yield audit(planted.model, planted.corpus, workspace=workspace, options=options)
 
 

@@ -29,6 +29,7 @@ from heedful.audits.evidence_charts import attention_chart, measure_charts, pair
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import FAITHFUL, Rules, audit_intervals, defined
 from heedful.figures import Chart
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.results import Finding, Statistic, Verdict
 from heedful.store.recipe import Recipe
@@ -40,7 +41,10 @@ if TYPE_CHECKING:  # both import this module
     from heedful.audits.audit_result import Audit
     from heedful.audits.work_list import AuditPlan, FinishedWork
 
-RANDOMIZED_SEED = 0
+RANDOMIZED_SEEDS = (0, 1, 2)
+"""Of the copies of the model with random weights that explain each text."""
+SIDE_TEXTS = 12
+"""The first texts, of which explanations are computed again: with random weights, and after an edit."""
 MODEL_CHANGE = 0.5
 """A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
 STABLE_CORRELATION = 0.7
@@ -72,6 +76,7 @@ class Topic:
         limits: what the verdict does not mean.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
+        texts: how many texts, the first ones, it is asked of; infinity asks it of all.
     """
 
     name: ClassVar[str]
@@ -83,6 +88,7 @@ class Topic:
     limits: ClassVar[str]
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
+    texts: ClassVar[float] = math.inf
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         """What must be computed for a block of texts, each with the method it is for, or "" for none."""
@@ -189,11 +195,11 @@ class Faithful(Question):
     is_share = True
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        yield "", BlockSearch(plan.sample, block, plan.ways)
         for name, method in plan.scored.items():
             scores = BlockAttributions(plan.sample, method, block)
             yield name, scores
             yield name, BlockErasure(scores, plan.ways)
-        yield "", BlockSearch(plan.sample, block, plan.ways)
 
     def answers(self, rules: Rules) -> dict[str, Finding]:
         return rules.faithful()
@@ -204,7 +210,7 @@ class Faithful(Question):
 
 
 class ModelDependent(MeanQuestion):
-    """Scores on a copy of the model with random weights: 1 - their rank correlation with the scores."""
+    """Scores on copies of the model with random weights: 1 - rank correlation with the scores, mean over copies."""
 
     name = "model-dependent"
     label = "depends on the model"
@@ -212,7 +218,7 @@ class ModelDependent(MeanQuestion):
     measured = (
         "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
         "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated, more if "
-        "they are opposed."
+        f"they are opposed. It is the mean over {len(RANDOMIZED_SEEDS)} random copies, on the first {SIDE_TEXTS} texts."
     )
     null = "No change."
     rule = "Supported if the mean change is clearly above 0.5 (Holm over methods), not supported if it is not above."
@@ -220,6 +226,7 @@ class ModelDependent(MeanQuestion):
     axis = "change under the randomized model"
     role = Role.REQUIRED
     recomputes = True
+    texts = SIDE_TEXTS
     limit = MODEL_CHANGE
     metric = "1 - rank correlation"
     reason = "changes by {value:.2f} when the weights are randomized (0: not at all, 1: unrelated)"
@@ -228,10 +235,21 @@ class ModelDependent(MeanQuestion):
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         for name, method in plan.recomputable.items() if plan.has_weights else ():
-            yield name, BlockAttributions(plan.sample, method, block, randomized=RANDOMIZED_SEED)
+            for seed in RANDOMIZED_SEEDS:
+                yield name, BlockAttributions(plan.sample, method, block, randomized=seed)
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
-        return pd.DataFrame({name: 1 - column for name, column in _correlations(self, work).items()})
+        """The mean over copies; NaN where the scores of one of them are constant."""
+        columns = {}
+        for name in work.plan.recomputable:
+            copies = pd.DataFrame(
+                {
+                    seed: 1 - rank_correlations(work.scores[name], work.table(self, name, randomized=seed))
+                    for seed in RANDOMIZED_SEEDS
+                }
+            )
+            columns[name] = copies.mean(axis=1, skipna=False)
+        return pd.DataFrame(columns)
 
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         return super().unasked(plan, method) or ("" if plan.has_weights else "the model has no weights to randomize")
@@ -254,6 +272,7 @@ class Stable(MeanQuestion):
     axis = "rank correlation"
     role = Role.DESIRED
     recomputes = True
+    texts = SIDE_TEXTS
     limit = STABLE_CORRELATION
     metric = "rank correlation"
     reason = "rank correlation {value:.2f} with scores that should be the same"
@@ -482,7 +501,8 @@ class AttentionFindings(Topic):
         "the weights do not single out one reason."
     )
     axis = "value"
-    cost = 1 / 8
+    cost = 1 / 4
+    texts = MIN_EXAMPLES
     measures: ClassVar[Mapping[str, AttentionMeasure]] = {
         "median_change": AttentionMeasure(
             "change of the output when attention is permuted (median of 10 permutations)",

@@ -13,7 +13,7 @@ import pandas as pd
 
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.method import Baseline
-from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
+from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, block_range, concatenate
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS, Topic
 from heedful.audits.verdict_rules import FAITHFUL, NULL
@@ -26,8 +26,6 @@ from heedful.types import Corpus, Example, Method
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
 NULL_METHODS: Mapping[str, Method] = {f"{NULL} {seed}": Random(seed=seed) for seed in range(3)}
 """Random orders whose mean is what every explanation is compared with."""
-FULL_BLOCKS = 3
-"""The questions beside faithfulness are asked of these first blocks, and then of every third one."""
 NO_STUDENTS = "that needs students that are trained: give texts for them (--train-data FILE)"
 
 
@@ -38,6 +36,7 @@ class WorkItem:
     recipe: Recipe
     topic: Topic
     method: str
+    block: int
 
     @property
     def is_main(self) -> bool:
@@ -112,11 +111,10 @@ class AuditPlan:
 
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
-        asks_all = block < FULL_BLOCKS or block % 3 == 0
         for topic in TOPICS.values():
-            if topic.name == FAITHFUL or (asks_all and topic.name not in self.left_out):
+            if block_range(block).start < topic.texts and topic.name not in self.left_out:
                 for method, recipe in topic.work(self, block):
-                    yield WorkItem(recipe, topic, method)
+                    yield WorkItem(recipe, topic, method, block)
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,25 @@ class FinishedWork:
         """The recipes of one kind that a question has for a method, one per block."""
         return self._recipes.get((topic.name, method, kind.kind), ())
 
-    def table(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> pd.DataFrame:
-        """The tables of these recipes one below the other; scores are indexed by uid."""
-        table = concatenate(self.recipes(topic, method, kind), self.workspace)
+    def table(
+        self,
+        topic: Topic,
+        method: str = "",
+        kind: type[Recipe] = BlockAttributions,
+        *,
+        randomized: int | None = None,
+    ) -> pd.DataFrame:
+        """The tables of these recipes one below the other; scores are indexed by uid.
+
+        Args:
+            randomized: only scores under the copy of the model with this seed.
+        """
+        recipes = [
+            recipe
+            for recipe in self.recipes(topic, method, kind)
+            if not isinstance(recipe, BlockAttributions) or recipe.randomized == randomized
+        ]
+        table = concatenate(recipes, self.workspace)
         return table.set_index("uid") if kind is BlockAttributions and len(table) else table
 
     @cached_property
