@@ -21,7 +21,7 @@ from heedful.types import Batch, Model
 
 MAX_ENUMERATED_WORDS = 8
 """Of a text of so many words all 256 sets can be read."""
-CANDIDATES = 8
+PAIRED_WORDS = 8
 """Words of a longer text of which the search tries every pair, and then larger sets."""
 BEAM = 3
 """Sets of more than two words that go on to the next step."""
@@ -56,7 +56,7 @@ def search_best_erasure(
     deletion: Baseline,
     *,
     exact: int = MAX_ENUMERATED_WORDS,
-    candidates: int = CANDIDATES,
+    candidates: int = PAIRED_WORDS,
     beam: int = BEAM,
 ) -> BestErasure:
     """Search words whose removal lowers the output most, and words that alone keep it highest, for every text.

@@ -223,7 +223,7 @@ def audit(
 
 
 def _print_line(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - the lines are for whoever called
+    sys.stderr.write(f"{line}\n")
 
 
 @dataclass(frozen=True)
