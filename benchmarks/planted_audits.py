@@ -207,7 +207,9 @@ class UnusedAttentionModel(Model):
         if self.readout == "redundant":
             return 6 * contributions.clamp(min=0).amax(1) - 2.0
         if self.readout == "evasive":
-            is_whole = (batch.content_mask.sum(1) == FIXED_LENGTH) & ~batch.inputs.eq(-1 if batch.unk_id is None else batch.unk_id).any(1)
+            is_whole = (batch.content_mask.sum(1) == FIXED_LENGTH) & ~batch.inputs.eq(
+                -1 if batch.unk_id is None else batch.unk_id
+            ).any(1)
             return torch.where(is_whole, 2 * total, 0 * total)
         if self.readout == "chaotic":  # of whole numbers, whose sum is exact in any order
             return (3 * (44_000 * total.double().sin()).sin()).to(total)
@@ -441,7 +443,9 @@ def audit_planted(planted: Planted, seed: int, sizes: Sequence[int] = SIZES) -> 
     with tempfile.TemporaryDirectory(prefix="planted-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         workspace = Workspace(Path(folder))
         for texts in sizes:
-            options = AuditOptions(minutes=60, methods=planted.methods, seed=seed, workers=1, texts=texts)
+            options = AuditOptions(
+                minutes=60, methods=planted.methods, seed=seed, workers=1, texts=texts, only_methods=True
+            )
             yield audit(planted.model, planted.corpus, workspace=workspace, options=options)
 
 

@@ -559,7 +559,7 @@ def table_cases() -> Iterator[Case]:
         )  # fmt: skip
 
 
-QUICK = ("--minutes", "0.02", "--texts", "1", "-m", "gradient-norm", "--where", "here", "-q")
+QUICK = ("--minutes", "0.02", "--texts", "1", "-m", "gradient-norm", "--only-methods", "--where", "here", "-q")
 TABLES_THAT_ARE_FINE = ()
 
 
@@ -712,7 +712,7 @@ def python_calls() -> dict[str, Callable[[Any], object]]:
 
     def audit(**changes: object) -> object:
         data = changes.pop("data", good())
-        options = AuditOptions(0.02, ("gradient-norm",), texts=1, where="here")
+        options = AuditOptions(0.02, ("gradient-norm",), texts=1, where="here", only_methods=True)
         return heedful.audit(explainer(), data, **{"options": options, "workspace": "w", **changes})  # type: ignore[arg-type]
 
     calls: dict[str, Callable[[Any], object]] = {

@@ -329,7 +329,7 @@ def test_an_audit_gives_the_numbers_of_the_cpu(folder: str, tmp_path: Path) -> N
     rows = [f"{example.parts[0]},{CLASSES[int(example.label or 0)]}" for example in Verdicts(12).read(Path()).test]
     texts.write_text("\n".join(["text,label", *rows]) + "\n")
     methods = ("raw-attention", "leave-one-out")
-    options = AuditOptions(minutes=5.0, methods=methods, texts=2, where="here")
+    options = AuditOptions(minutes=5.0, methods=methods, texts=2, where="here", only_methods=True)
     one = heedful.audit(folder, texts, workspace=tmp_path / "here", options=options)
     with fake_device() as name:
         there = Workspace(tmp_path / "there", device=name)

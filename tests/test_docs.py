@@ -314,7 +314,8 @@ def test_every_block_of_a_document_does_what_it_says(
     Path("eval").mkdir()
     shutil.copy("reviews.csv", "eval")
     # Audits are short, and run in this process.
-    monkeypatch.setattr(schedule, "DEFAULT_METHODS", ("raw-attention", "leave-one-out"))
+    monkeypatch.setattr(schedule, "CORE_METHODS", ("raw-attention", "leave-one-out"))
+    monkeypatch.setattr(schedule, "FURTHER_METHODS", {})
     monkeypatch.setattr(schedule._Audit, "_text_limit", lambda audit: 2)
     monkeypatch.setattr(schedule._Audit, "_place", lambda audit: ("here", None))
     run_document(document.read_text(encoding="utf-8"), new_session(document, monkeypatch))

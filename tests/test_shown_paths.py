@@ -32,7 +32,7 @@ def passed_on(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for text, _ in rows()
     ]
     scores.write_text("\n".join(lines))
-    few = ("--texts", 12, "--method", "leave-one-out", "--method", "gradient", "--workers", 1)
+    few = ("--texts", 12, "--method", "leave-one-out", "--method", "gradient", "--only-methods", "--workers", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
         patch.setenv("USER", USER)

@@ -328,7 +328,7 @@ def test_no_module_opens_a_connection_when_it_is_imported(tmp_path: Path) -> Non
     assert "audit" in done.stdout
 
 
-AUDIT = ("--texts", "2", "--method", "leave-one-out", "--where", "here", "--out", "pages")
+AUDIT = ("--texts", "2", "--method", "leave-one-out", "--only-methods", "--where", "here", "--out", "pages")
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def vision_model() -> tuple[TransformerModel, PatchTokenizer]:
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, Path]:
     folder = tmp_path_factory.mktemp("images")
-    options = AuditOptions(methods=METHODS, texts=TEXTS, workers=1)
+    options = AuditOptions(methods=METHODS, texts=TEXTS, workers=1, only_methods=True)
     result = heedful.audit(
         vision_model(), Digits(), workspace=Workspace(folder / "work"), options=options, out=folder / "out"
     )
@@ -155,7 +155,9 @@ def test_a_loaded_network_has_its_special_tokens_before_the_patches(tmp_path: Pa
 
 def test_a_convolutional_network_is_audited_by_its_outputs_and_pixels(tmp_path: Path) -> None:
     save_network(tmp_path / "resnet", "resnet", num_channels=1, image_size=8)
-    options = AuditOptions(methods=("raw-attention", "leave-one-out", "input-x-gradient"), texts=TEXTS, workers=1)
+    options = AuditOptions(
+        methods=("raw-attention", "leave-one-out", "input-x-gradient"), texts=TEXTS, workers=1, only_methods=True
+    )
     result = heedful.audit(
         tmp_path / "resnet", Digits(), workspace=Workspace(tmp_path / "work"), options=options, out=tmp_path / "out"
     )

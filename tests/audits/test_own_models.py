@@ -60,7 +60,7 @@ def opened(model: Model, version: str | None = None) -> Explainer:
 
 
 def examined(explainer: Explainer, folder: Path) -> Audit:
-    chosen = AuditOptions(texts=2, methods=("leave-one-out",), minutes=5)
+    chosen = AuditOptions(texts=2, methods=("leave-one-out",), minutes=5, only_methods=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return audit(explainer, Opinions(), options=chosen, workspace=folder)

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +26,11 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.audits import evidence, schedule
 from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit
-from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
+from heedful.audits.evidence import BlockAttention, BlockAttributions, BlockErasure, BlockSearch
 from heedful.audits.model_card import escape_markdown, model_card
-from heedful.audits.questions import QUESTIONS
-from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
+from heedful.audits.questions import QUESTIONS, SIDE_TEXTS
+from heedful.audits.schedule import CORE_METHODS, FURTHER_METHODS, AuditOptions, audit
+from heedful.audits.work_list import WorkItem
 from heedful.data.columns import TableColumns
 from heedful.data.words import Words
 from heedful.explainer import Explainer, load
@@ -90,7 +91,7 @@ def additive(task: Task | None = None) -> Explainer:
 
 
 def options(texts: int = 28, methods: tuple[str, ...] = METHODS, minutes: float = 5.0) -> AuditOptions:
-    return AuditOptions(minutes=minutes, texts=texts, methods=methods, workers=1)
+    return AuditOptions(minutes=minutes, texts=texts, methods=methods, workers=1, only_methods=True)
 
 
 def made(workspace: Workspace) -> dict[Path, int]:
@@ -229,8 +230,10 @@ def test_a_second_call_adds_texts_and_repeats_nothing(done: Done, explainer: Exp
     for each in done.second.methods:
         answer, before = each.answer("faithful"), done.first.method(each.name).answer("faithful")
         assert (answer.statistic.n, before.statistic.n) == (44, 28)
-    # The questions beside faithfulness are asked of every third further block.
-    assert done.second.method("random").answer("model-dependent").statistic.n == 44
+    # Explanations are computed again of the first texts only.
+    for result in (done.first, done.second):
+        assert result.method("random").answer("model-dependent").statistic.n == SIDE_TEXTS
+        assert result.method("random").answer("stable").statistic.n <= SIDE_TEXTS
     again = audit(explainer, Sums(), options=options(44), workspace=done.workspace)
     assert made(done.workspace) == now
     assert again.look == 2
@@ -272,7 +275,7 @@ def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
         assert other.recommended == ()
         assert find_recommendation(explainer.identity, tmp_path) == expected
     with monkeypatch.context() as patch:
-        interrupt(patch, 3)
+        interrupt(patch, 6)
         assert not audit(explainer, Sums(), options=options(44), workspace=tmp_path).finished
     assert find_recommendation(explainer.identity, tmp_path) == expected
 
@@ -483,7 +486,7 @@ def test_an_interrupt_keeps_finished_texts_and_gives_their_result(
     done: Done, explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        interrupt(patch, 2)
+        interrupt(patch, 4)
         result = audit(explainer, Sums(), options=options(), workspace=tmp_path)
     assert not result.finished
     assert result.data.texts == 12
@@ -523,12 +526,12 @@ class Failing:
 
 
 def test_a_method_that_fails_is_left_out_with_the_reason(explainer: Explainer, tmp_path: Path) -> None:
-    chosen = AuditOptions(texts=2, methods=(Failing(), LeaveOneOut("logit")))
+    chosen = AuditOptions(texts=2, methods=(Failing(), LeaveOneOut("logit")), only_methods=True)
     result = audit(explainer, Sums(), options=chosen, workspace=tmp_path)
     assert [each.name for each in result.methods if not each.control] == ["leave-one-out(logit)"]
     assert any("only for images" in reason for reason in result.untested.values())
     with pytest.raises(UserError, match=r"no method works on this model.*only for images"):
-        audit(explainer, Sums(), methods=[Failing()], workspace=tmp_path)
+        audit(explainer, Sums(), options=AuditOptions(methods=(Failing(),), only_methods=True), workspace=tmp_path)
 
 
 def test_a_control_or_attention_that_fails_does_not_end_the_audit(
@@ -602,43 +605,159 @@ def test_a_control_is_no_method_to_audit(name: str, explainer: Explainer, tmp_pa
 
 
 def planned(
-    explainer: Explainer, folder: Path, cost: Callable[[str], float], *, limit: int | None = None, looks: int = 0
-) -> tuple[schedule._Audit, list[int]]:
-    """The plan of an audit of five minutes in which a text takes each method this many seconds."""
-    chosen = AuditOptions(texts=limit)
-    running = schedule._Audit(explainer, Sums(400), chosen, Workspace(folder), lambda _: None)
+    explainer: Explainer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cost: Callable[[str], float],
+    options: AuditOptions | None = None,
+) -> schedule._Audit:
+    """An audit of five minutes before its first work, in which the scores of a text take this many seconds."""
+    running = schedule._Audit(explainer, Sums(400), options or AuditOptions(), Workspace(folder), lambda _: None)
     running.table, running.plan.ways = pd.DataFrame({"uid": range(400)}), ("delete", "unk")
-    running.costs = {f"{name} scores": cost(name) for name in DEFAULT_METHODS}
-    running.state.looks = [schedule.Look(looks, "earlier")] if looks else []
-    return running, running._plan()
+    running.costs = {f"{name} scores": cost(name) for name in CORE_METHODS}
+
+    def time_items(audit: schedule._Audit, items: Sequence[WorkItem]) -> None:
+        audit.costs |= {item.label: cost(item.method) for item in items if isinstance(item.recipe, BlockAttributions)}
+
+    monkeypatch.setattr(schedule._Audit, "_time_items", time_items)
+    return running
 
 
-def test_the_plan_fits_into_the_time(explainer: Explainer, tmp_path: Path) -> None:
-    """Nine methods of .1 s: each text is scored once, and in the first blocks and every third one three times."""
-    running, blocks = planned(explainer, tmp_path, lambda _: 0.1)
-    assert [*running.plan.methods] == [*DEFAULT_METHODS]
-    seconds = sum(
-        0.9 * len(block_range(block)) * (3 if block < 3 or block % 3 == 0 else 1) for block in range(1, blocks[-1] + 1)
-    )
-    assert seconds < 5 * 60 - schedule.RESERVED_SECONDS < seconds + 0.9 * 3 * 16 + 1
-    assert blocks == list(range(blocks[-1] + 1))
+def test_the_seconds_of_a_method_by_hand(explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """28 texts once; the first twelve once more after an edit, and under each of three copies with random weights."""
+    running = planned(explainer, tmp_path, monkeypatch, lambda _: 0.1)
+    items = [item for item in running._missing(running._target_blocks()) if item.method == "lime"]
+    assert running._seconds(items) == pytest.approx(0.1 * (28 + 12 + 3 * 12))
+    running.costs["audit erasure"] = 0.5
+    assert running._seconds(items) == pytest.approx(0.1 * (28 + 12 + 3 * 12) + 0.5 * 28)
 
 
-def test_the_slowest_methods_are_left_out_until_enough_texts_fit(explainer: Explainer, tmp_path: Path) -> None:
-    slow = {"lime": 9.0, "kernel-shap": 4.0, "rollout": 2.0}
-    running, blocks = planned(explainer, tmp_path, lambda name: slow.get(name, 0.01))
-    assert [*running.plan.left_out] == ["lime", "kernel-shap"]
-    assert "rollout" in running.plan.methods
-    assert block_range(blocks[-1]).stop >= schedule.TARGET_TEXTS
-    # An earlier call had more texts than fit with the next slowest one.
-    running, _ = planned(explainer, tmp_path, lambda name: slow.get(name, 0.01), looks=300)
-    assert [*running.plan.left_out] == ["lime", "kernel-shap", "rollout"]
+def test_methods_are_added_to_the_core_while_the_time_allows(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = planned(explainer, tmp_path / "a", monkeypatch, lambda _: 0.1)
+    assert running._add_methods() == [*FURTHER_METHODS]
+    assert [*running.plan.methods] == [*CORE_METHODS, *FURTHER_METHODS]
+    # 76 explanations of 1 s fit thrice beside the core's; the fourth is left out when it is timed, the fifth before.
+    running = planned(explainer, tmp_path / "b", monkeypatch, lambda name: 0.1 if name in CORE_METHODS else 1.0)
+    assert running._add_methods() == [*FURTHER_METHODS][:3]
+    assert [*running.plan.methods] == [*CORE_METHODS, *[*FURTHER_METHODS][:3]]
+    assert running.plan.left_out.keys() == {"leave-one-out", "kernel-shap"}
+    # 30 s of the core, four times 76 s, and the seconds that are reserved.
+    assert "about 6 more minutes" in running.plan.left_out["leave-one-out"]
 
 
-def test_a_limit_of_texts_leaves_no_method_out(explainer: Explainer, tmp_path: Path) -> None:
-    running, blocks = planned(explainer, tmp_path, lambda _: 0.1, limit=12)
-    assert not running.plan.left_out
-    assert blocks == [0, 1]
+def test_a_slow_core_has_fewer_texts_and_no_fewer_methods(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = planned(explainer, tmp_path, monkeypatch, lambda _: 20.0)
+    assert running._add_methods() == []
+    assert [*running.plan.methods] == [*CORE_METHODS]
+    assert running.plan.left_out.keys() == FURTHER_METHODS.keys()
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_named_methods_and_scores_made_elsewhere_are_audited_beside_the_core_or_alone(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, only: bool
+) -> None:
+    chosen = AuditOptions(methods=("gradient", "leave-one-out"), required=("kernel-shap",), only_methods=only)
+    running = planned(explainer, tmp_path, monkeypatch, lambda _: 1.0, chosen)
+    named = ["gradient", "leave-one-out", "kernel-shap"]
+    assert [*running.plan.methods] == (named if only else [*CORE_METHODS, *named])
+    assert [*running.further] == ([] if only else ["gradient-norm", "attention-x-gradient", "rollout"])
+
+
+def test_only_methods_without_methods_is_refused() -> None:
+    with pytest.raises(UserError, match="only-methods"):
+        AuditOptions(only_methods=True)
+
+
+def test_times_of_an_earlier_call_are_scaled_to_how_fast_the_machine_is_now(
+    explainer: Explainer, tmp_path: Path
+) -> None:
+    running = prepared(explainer, tmp_path, 28)
+    running.table = running.workspace.get(running.plan.sample).table
+    running.costs = {schedule.PASS: 1000.0, "lime scores": 50.0}
+    running._time_pass()
+    now = running.costs[schedule.PASS]
+    assert now < 1
+    assert running.costs["lime scores"] == pytest.approx(50 * now / 1000)
+
+
+def test_work_that_takes_longer_than_what_is_left_is_not_begun(explainer: Explainer, tmp_path: Path) -> None:
+    running = prepared(explainer, tmp_path, 28)
+    sample = running.workspace.get(running.plan.sample)
+    running.table, running.plan.ways = sample.table, ("delete", "unk")
+    first = running._missing([0])
+    running.costs = {BlockSearch.kind: 200.0}  # two texts of 200 s in five minutes
+    running._run_items(first)
+    assert running._missing([0]) == first
+    running.costs = {BlockSearch.kind: 1.0}
+    running._run_items(first)
+    assert running._missing([0]) == []
+    # The estimate is now the mean of the old one and what it took.
+    assert 0.5 <= running.costs[BlockSearch.kind] < 1.0
+
+
+def test_a_further_method_that_is_not_finished_takes_no_text_away(explainer: Explainer, tmp_path: Path) -> None:
+    chosen = AuditOptions(texts=12, workers=1)
+    running = schedule._Audit(explainer, Sums(), chosen, Workspace(tmp_path), lambda _: None)
+    running.table = running.workspace.get(running.plan.sample).table
+    running.plan.ways = ("delete", "unk")
+    running.plan.methods = {name: running.plan.methods[name] for name in METHODS[:1]}
+    blocks = [*running._blocks()]
+    running._run_items(running._missing(blocks))
+    name = "gradient-norm"
+    running.plan.methods[name] = running.further[name]
+    running._run_items([item for item in running._missing([0]) if item.method == name])
+    main, full = running._finished_blocks()
+    assert (main, full) == (blocks, blocks)
+    running._drop_unfinished(main, full)
+    assert [*running.plan.methods] == [*METHODS[:1]]
+    assert "minutes" in running.plan.left_out[name]
+    # When it is finished, it counts.
+    del running.plan.left_out[name]
+    running.plan.methods[name] = running.further[name]
+    running._run_items(running._missing(blocks))
+    assert running._finished_blocks() == (blocks, blocks)
+    running._drop_unfinished(*running._finished_blocks())
+    assert name in running.plan.methods
+
+
+def test_too_little_time_for_verdicts_is_a_result_with_the_minutes_that_would_decide(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    original = schedule._Audit._run_items
+
+    def run_first(running: schedule._Audit, items: Sequence[WorkItem]) -> None:
+        original(running, [item for item in items if item.block == 0])
+
+    monkeypatch.setattr(schedule._Audit, "_run_items", run_first)
+    chosen = replace(options(), texts=None)
+    result = audit(explainer, Sums(), options=chosen, workspace=tmp_path / "w", out=tmp_path / "o", say=lines.append)
+    assert result.data.texts == 2
+    assert result.finished
+    note = result.untested[schedule.VERDICTS]
+    assert re.search(r"about \d+ more minutes.*minutes=\d+", note)
+    assert any(note in line for line in lines)
+    assert html.escape(note) in (tmp_path / "o" / "index.html").read_text(encoding="utf-8")
+    monkeypatch.undo()
+    whole = audit(explainer, Sums(), options=options(), workspace=tmp_path / "w")
+    assert whole.data.texts == 28
+    assert schedule.VERDICTS not in whole.untested
+
+
+def test_progress_goes_to_the_standard_error_unless_it_is_asked_for(
+    explainer: Explainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path / "a")
+    printed = capsys.readouterr()
+    assert (printed.out, "2 texts" in printed.err) == ("", True)
+    lines: list[str] = []
+    audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path / "b", say=lines.append)
+    assert capsys.readouterr() == ("", "")
+    assert len(lines) == len(printed.err.splitlines())
 
 
 # Data
@@ -800,7 +919,7 @@ def test_posts_of_hatexplain_without_a_majority_are_audited(folder: Path, tmp_pa
 def test_scores_made_elsewhere_are_audited_as_they_are(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "SECOND_TEXTS", 26)  # fewer blocks take less time
+    monkeypatch.setattr(evidence, "FIRST_BLOCKS", (2, 28))  # fewer blocks take less time
     path = table(tmp_path, Sums(), "text", "label")
     rows = []
     for example in Sums(50).read(tmp_path).test:  # ten texts have no scores
@@ -814,7 +933,7 @@ def test_scores_made_elsewhere_are_audited_as_they_are(
     given = tmp_path / "scores.jsonl"
     given.write_text("\n".join(rows))
     lines: list[str] = []
-    chosen = AuditOptions(texts=28, attributions=str(given))
+    chosen = AuditOptions(texts=28, attributions=str(given), only_methods=True)
     result = audit(explainer, path, options=chosen, workspace=tmp_path / "w", say=lines.append)
     assert {each.name for each in result.methods if not each.control} == {"mine", "turned"}
     mine, turned = result.method("mine"), result.method("turned")
@@ -887,7 +1006,7 @@ def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marked words have two tokens, all others one: random scores of words still rank them in the middle."""
-    monkeypatch.setattr(evidence, "SECOND_TEXTS", 42)
+    monkeypatch.setattr(evidence, "FIRST_BLOCKS", (2, 44))
     given = load(str(folder))
     explainer = load((given.model, given.tokenizer), class_names=("hatespeech", "normal", "offensive"))
     path = hatexplain(tmp_path / "dataset.json", 60)

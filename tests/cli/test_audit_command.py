@@ -51,7 +51,7 @@ class Place:
         return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
-FEW = ("--texts", "2", "--method", METHOD, "--workers", "1")
+FEW = ("--texts", "2", "--method", METHOD, "--only-methods", "--workers", "1")
 
 
 def rows() -> list[tuple[str, str]]:
@@ -255,7 +255,6 @@ BAD: dict[str, tuple[Bad, str]] = {
     ),
     "a requirement without words": (option("--require", METHOD), "--require"),
     "a requirement without a method": (option("--require", ": faithful"), "--require"),
-    "a requirement of a method that is not audited": (option("--require", "lime: faithful"), "lime"),
     "a requirement of an unknown method": (option("--require", "attenton: faithful"), "attenton"),
     "an unknown requirement": (option("--require", f"{METHOD}: splendid"), "'splendid'"),
     "another place": (option("--where", "elsewhere"), "--where"),

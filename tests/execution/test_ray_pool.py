@@ -393,7 +393,17 @@ def test_an_audit_has_the_same_numbers_as_here(cluster: Cluster, tmp_path: Path)
     (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
     found = []
     for where in ("here", "ray"):
-        options = ("--texts", "12", "--method", "leave-one-out", "--method", "raw-attention", "--where", where)
+        options = (
+            "--texts",
+            "12",
+            "--method",
+            "leave-one-out",
+            "--method",
+            "raw-attention",
+            "--only-methods",
+            "--where",
+            where,
+        )
         places = ("-w", tmp_path / where, "--out", tmp_path / f"{where}-pages", "--json", tmp_path / f"{where}.json")
         code, _, err = run_command("audit", tmp_path / "model", tmp_path / "texts.csv", *options, *places)
         assert (code, err) == (0, "")

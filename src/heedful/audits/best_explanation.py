@@ -1,13 +1,14 @@
 """Erasure of words in the order of an explanation, and a search for the best order that there is.
 
 Faithfulness by erasure has no natural unit: a drop of .2 may be all that any explanation achieves on a text, or hardly
-anything. The search removes (or keeps) words so as to optimise the measure itself, step by step with a beam, and gives
-a lower bound of what is achievable; 0 is what random scores achieve.
+anything. The search looks for the order of words that optimizes the measure itself; 0 is what random scores achieve.
+Up to `MAX_ENUMERATED_WORDS` words it reads every set of words and is exact. Of longer texts it tries orders of a few
+candidate words and gives a lower bound of what is achievable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,10 +19,12 @@ from heedful.measures.erasure import bin_counts
 from heedful.trials.faithfulness import ErasureEvaluator, FeatureOutputs
 from heedful.types import Batch, Model
 
-MAX_PASSES = 100
-"""Forward passes of the search per text and direction; each word is tried once for every bin even if these are more."""
-BEAM = 2
-"""Orders that the search keeps, if the passes allow it; else it is greedy."""
+MAX_ENUMERATED_WORDS = 8
+"""Of a text of so many words all 256 sets can be read."""
+PAIRED_WORDS = 8
+"""Words of a longer text of which the search tries every pair, and then larger sets."""
+BEAM = 3
+"""Sets of more than two words that go on to the next step."""
 
 
 def word_erasure(deletion: Baseline, seed: int = 0) -> ErasureEvaluator:
@@ -47,189 +50,213 @@ class BestErasure:
 
 
 def search_best_erasure(
-    model: Model, batch: Batch, target: Tensor, deletion: Baseline, *, beam: int = BEAM, max_passes: int = MAX_PASSES
+    model: Model,
+    batch: Batch,
+    target: Tensor,
+    deletion: Baseline,
+    *,
+    exact: int = MAX_ENUMERATED_WORDS,
+    candidates: int = PAIRED_WORDS,
+    beam: int = BEAM,
 ) -> BestErasure:
     """Search words whose removal lowers the output most, and words that alone keep it highest, for every text.
 
-    At each step every word that is left is tried, and the `beam` best sets go on. Long texts take several words at a
-    step, so that the number of passes stays bounded.
+    Args:
+        exact: texts of at most so many words are searched by enumeration.
     """
     outputs = FeatureOutputs(model, batch, target, deletion, "word")
     words = feature_counts(feature_index(batch, "word"))
-    everything = torch.ones(len(batch), 1, max(1, int(words.max())), dtype=torch.bool, device=words.device)
-    whole, decisions = outputs(everything)
-    bins, sizes = bin_counts(words).tolist(), words.tolist()
-    widths = [
-        beam if beam * _greedy_passes(size, counts) <= max_passes else 1
-        for size, counts in zip(sizes, bins, strict=True)
+    searches = [
+        _TextSearch(size, bins, candidates, beam, is_exact=size <= exact)
+        for size, bins in zip(words.tolist(), bin_counts(words).tolist(), strict=True)
     ]
-    plans = [
-        _step_sizes(size, counts, width, max_passes) for size, counts, width in zip(sizes, bins, widths, strict=True)
-    ]
-    removal, keeping = (
-        _Search(outputs, sizes, bins, plans, widths, decisions[:, 0].tolist(), removes=removes)
-        for removes in (True, False)
-    )
-    removal.run()
-    keeping.run()
-    full = whole[:, 0]
-    flip = torch.tensor(removal.flips, dtype=torch.float64, device=full.device)
-    if model.task.num_classes < 2:
-        flip = torch.full_like(flip, torch.nan)
-    is_empty = words < 1  # nothing can be removed, and nothing changes
+    _run_together(searches, outputs)
+    device = target.device
+
+    def tensor(values: Iterator[float]) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.float64, device=device)
+
+    flip = tensor(search.flip for search in searches)
     return BestErasure(
-        comprehensiveness=(full + removal.best_means()).masked_fill(is_empty, 0.0),
-        sufficiency=(full - keeping.best_means()).masked_fill(is_empty, 0.0),
-        flip=flip,
-        order=tuple(max(paths, key=lambda path: path.total).order for paths in removal.paths),
-        passes=1 + removal.passes() + keeping.passes(),
+        comprehensiveness=tensor(search.full + search.removal.mean for search in searches),
+        sufficiency=tensor(search.full - search.keeping.mean for search in searches),
+        flip=flip if model.task.num_classes > 1 else torch.full_like(flip, torch.nan),
+        order=tuple(search.removal.order for search in searches),
+        passes=torch.tensor([len(search.outputs) for search in searches], device=device),
     )
 
 
-def _greedy_passes(words: int, bins: Sequence[int]) -> int:
-    """Passes of a greedy search that adds one word at a time up to the largest bin.
-
-    >>> _greedy_passes(4, [1, 2])
-    7
-    """
-    return sum(words - chosen for chosen in range(max(bins, default=0)))
-
-
-def _step_sizes(words: int, bins: Sequence[int], beam: int, max_passes: int) -> list[int]:
-    """The sizes of the sets that a search goes through: those of all bins, and as many between as the passes allow.
-
-    >>> _step_sizes(10, [1, 1, 1, 2, 5], 2, 100), _step_sizes(100, [1, 5, 10, 20, 50], 1, 700)
-    ([1, 2, 3, 4, 5], [1, 5, 10, 17, 20, 33, 50])
-    """
-    needed = sorted({size for size in bins if size > 0})
-    if beam * _greedy_passes(words, bins) <= max_passes:
-        return list(range(1, needed[-1] + 1)) if needed else []
-    largest, allowed = needed[-1] if needed else 0, max_passes // max(1, beam * words)
-    extra = max(0, allowed - len(needed))
-    between = {round(largest * (step + 1) / (extra + 1)) for step in range(extra)}
-    return sorted({*needed, *between} & set(range(1, largest + 1)))
+def _run_together(searches: Sequence[_TextSearch], outputs: FeatureOutputs) -> None:
+    """Run the searches of all texts side by side: what they ask for at the same step is read in one call."""
+    width = max(1, max((search.words for search in searches), default=1))
+    running = {row: search.run() for row, search in enumerate(searches)}
+    while running:
+        asked: dict[int, list[int]] = {}
+        for row, steps in [*running.items()]:
+            kept_sets = next(steps, None)
+            if kept_sets is None:
+                del running[row]
+            elif new := [kept for kept in dict.fromkeys(kept_sets) if kept not in searches[row].outputs]:
+                asked[row] = new
+        if not asked:
+            continue
+        # A text with fewer sets than another repeats one of them, which is read once.
+        most = max(map(len, asked.values()))
+        sets = torch.ones(len(searches), most, width, dtype=torch.bool)
+        for row, kept_sets in asked.items():
+            places = torch.tensor([[kept >> word & 1 for word in range(width)] for kept in kept_sets], dtype=torch.bool)
+            sets[row] = places[[*range(len(kept_sets)), *[0] * (most - len(kept_sets))]]
+        values, decisions = (part.tolist() for part in outputs(sets.to(outputs.target.device)))
+        for row, kept_sets in asked.items():
+            read = zip(values[row], decisions[row], strict=True)
+            searches[row].outputs.update(zip(kept_sets, read, strict=False))
 
 
 @dataclass(frozen=True)
 class _Path:
-    """Words in the order in which they were chosen, the sum of the values at the bins passed, and the last value."""
+    """Words in the order in which they were chosen, and the sum of the values at the bins passed."""
 
     order: tuple[int, ...] = ()
     total: float = 0.0
-    value: float = 0.0
 
 
-class _Search:
-    """Beam search over sets of words, all texts of a batch side by side."""
+@dataclass(frozen=True)
+class _Best:
+    """The order with the best mean value over bins."""
 
-    def __init__(
-        self,
-        outputs: FeatureOutputs,
-        words: Sequence[int],
-        bins: Sequence[Sequence[int]],
-        plans: Sequence[Sequence[int]],
-        widths: Sequence[int],
-        decisions: Sequence[int],
-        *,
-        removes: bool,
-    ) -> None:
-        self.outputs, self.words, self.bins, self.plans, self.widths = outputs, words, bins, plans, widths
-        self.decisions, self.removes = decisions, removes
-        self.paths: list[list[_Path]] = [[_Path()] for _ in words]
-        self.flips = [1.0] * len(words)
-        self.counts = [0] * len(words)
+    order: tuple[int, ...]
+    mean: float
 
-    def run(self) -> None:
-        """Go through the steps of all texts."""
-        for step in range(max(map(len, self.plans), default=0)):
-            rows = [row for row, plan in enumerate(self.plans) if step < len(plan)]
-            tried = {
-                row: [
-                    (path, word)
-                    for path in self.paths[row]
-                    for word in range(self.words[row])
-                    if word not in path.order
-                ]
-                for row in rows
-            }
-            values = self._evaluate({row: [(*path.order, word) for path, word in tried[row]] for row in rows})
-            grown = {row: self._extend(row, self.plans[row][step], tried[row], values[row]) for row in rows}
-            joint = {
-                row: [path.order for path in paths if len(path.order) - len(self.paths[row][0].order) > 1]
-                for row, paths in grown.items()
-            }
-            joint_values = self._evaluate(joint) if any(joint.values()) else {row: [] for row in rows}
-            for row in rows:
-                known = {
-                    frozenset((*path.order, word)): value
-                    for (path, word), value in zip(tried[row], values[row], strict=True)
-                }
-                known |= {frozenset(order): value for order, value in zip(joint[row], joint_values[row], strict=True)}
-                self._keep_best(row, self.plans[row][step], grown[row], known)
 
-    def _extend(self, row: int, size: int, tried: Sequence[tuple[_Path, int]], values: Sequence[float]) -> list[_Path]:
-        """Larger sets: each path with its best words, and with the next best ones in their place; the first is greedy.
+class _TextSearch:
+    """The search for the best orders of one text. A set of words is a number whose bits are its words.
 
-        Of several ways to the same set the one with the highest sum over the bins passed stays.
+    Attributes:
+        outputs: output and predicted class of every set of words that was read, by the words that were kept.
+    """
+
+    def __init__(self, words: int, bins: Sequence[int], candidates: int, beam: int, *, is_exact: bool) -> None:
+        self.words, self.bins, self.candidates, self.beam, self.is_exact = words, bins, candidates, beam, is_exact
+        self.all = (1 << words) - 1
+        self.outputs: dict[int, tuple[float, int]] = {}
+        self.paths: dict[bool, list[_Path]] = {True: [], False: []}
+
+    def run(self) -> Iterator[Sequence[int]]:
+        """Yields the sets of kept words whose outputs are needed next."""
+        yield [self.all]
+        if self.words < 1:
+            return
+        if self.is_exact:
+            for removes in (True, False):
+                yield from self._grow(range(self.words), removes=removes, largest=max(self.bins), beam=None)
+            return
+        singles = [1 << word for word in range(self.words)]
+        yield [*(self.all ^ single for single in singles), *singles]
+        effects = {removes: [self._value(single, removes=removes) for single in singles] for removes in (True, False)}
+        ranked = {removes: _ranked(values) for removes, values in effects.items()}
+        first = [word for pair in zip(ranked[True], ranked[False], strict=True) for word in pair]
+        chosen = list(dict.fromkeys(first))[: self.candidates]
+        places = {removes: {word: place for place, word in enumerate(order)} for removes, order in ranked.items()}
+        both = sorted(range(self.words), key=lambda word: (places[True][word] + places[False][word], word))
+        orders = [*ranked.values(), both]
+        largest = max((size for size in self.bins if size <= len(chosen)), default=0)
+        for removes in (True, False):
+            yield from self._grow(chosen, removes=removes, largest=largest, beam=self.beam)
+            begun = [(), *(path.order for path in self.paths[removes])]
+            whole = [
+                (*path, *(word for word in order if word not in path))[: max(self.bins)]
+                for path in begun
+                for order in orders
+            ]
+            sizes = sorted({*self.bins})
+            yield [self._kept(_as_set(order[:size]), removes=removes) for order in whole for size in sizes]
+            self.paths[removes] = [
+                _Path(order, sum(self._value(_as_set(order[:size]), removes=removes) for size in self.bins))
+                for order in dict.fromkeys(whole)
+            ]
+
+    def _grow(
+        self, candidates: Sequence[int], *, removes: bool, largest: int, beam: int | None
+    ) -> Iterator[Sequence[int]]:
+        """Sets of candidates one word larger at each step; the best way to each set is kept.
+
+        Args:
+            beam: number of sets of more than one word that go on; None keeps all, which is exact.
         """
-        grown: dict[frozenset[int], _Path] = {}
-        for path in self.paths[row]:
-            gains = [(value, word) for (start, word), value in zip(tried, values, strict=True) if start is path]
-            ranked = [word for _, word in sorted(gains, key=lambda pair: (-pair[0], pair[1]))]
-            missing = size - len(path.order)
-            for shift in range(self.widths[row] if missing == 1 else 1):
-                chosen = ranked[shift : shift + missing]
-                if len(chosen) == missing:
-                    order = (*path.order, *chosen)
-                    known = grown.get(frozenset(order))
-                    if known is None or path.total > known.total:
-                        grown[frozenset(order)] = _Path(order, path.total)
-        return list(grown.values())
+        paths = {0: _Path()}
+        for size in range(1, largest + 1):
+            grown: dict[int, _Path] = {}
+            for chosen, path in paths.items():
+                for word in candidates:
+                    larger = chosen | 1 << word
+                    if larger != chosen and (larger not in grown or path.total > grown[larger].total):
+                        grown[larger] = _Path((*path.order, word), path.total)
+            times = self.bins.count(size)
+            if times or beam is not None:
+                yield [self._kept(chosen, removes=removes) for chosen in grown]
+                grown = {
+                    chosen: _Path(path.order, path.total + times * self._value(chosen, removes=removes))
+                    for chosen, path in grown.items()
+                }
+            if beam is not None and size > 1:
+                left = sum(bin_size > size for bin_size in self.bins)
 
-    def _keep_best(self, row: int, size: int, grown: Sequence[_Path], known: dict[frozenset[int], float]) -> None:
-        times = list(self.bins[row]).count(size)
-        paths = []
-        for path in grown:
-            value = known[frozenset(path.order)]
-            paths.append(_Path(path.order, path.total + times * value, value))
-        # The greedy path stays, so that a beam is never worse than no beam; of the others the sum over the bins passed
-        # decides, together with where the path stands now.
-        others = sorted(paths[1:], key=lambda path: (-(path.total + path.value), path.order))
-        self.paths[row] = [*paths[:1], *others[: self.widths[row] - 1]]
+                def promise(chosen: int, grown: dict[int, _Path] = grown, left: int = left) -> tuple[float, int]:
+                    """The total if the value stayed as it is."""
+                    return (-grown[chosen].total - left * self._value(chosen, removes=removes), chosen)
 
-    def _evaluate(self, orders: dict[int, list[tuple[int, ...]]]) -> dict[int, list[float]]:
-        """The value of each set of words, higher is better: minus the output without them, or the output with them."""
-        most = max(map(len, orders.values()), default=0)
-        rows = [row for row, sets_of_row in orders.items() if sets_of_row]
-        if not most or not rows:
-            return {row: [] for row in orders}
-        width = max(1, max(self.words))
-        sets = torch.zeros(len(self.words), most, width, dtype=torch.bool)
-        for row in rows:
-            for sample, order in enumerate(orders[row]):
-                sets[row, sample, list(order)] = True
-        kept = (~sets if self.removes else sets).to(self.outputs.target.device)
-        idle = torch.tensor([row not in rows for row in range(len(self.words))], device=kept.device)
-        kept = kept | idle.reshape(-1, 1, 1)
-        for row in rows:  # texts with fewer sets repeat their first one, which is read once
-            kept[row, len(orders[row]) :] = kept[row, 0]
-        values, decisions = (part.tolist() for part in self.outputs(kept))
-        for row in rows:
-            self.counts[row] += len(orders[row])
-            for sample, order in enumerate(orders[row]):
-                changed = decisions[row][sample] != self.decisions[row]
-                if self.removes and changed and len(order) in self.bins[row]:
-                    self.flips[row] = min(self.flips[row], len(order) / self.words[row])
-        sign = -1.0 if self.removes else 1.0
-        return {row: [sign * value for value in values[row][: len(tried)]] for row, tried in orders.items()}
+                grown = {chosen: grown[chosen] for chosen in sorted(grown, key=promise)[:beam]}
+            paths = grown
+        self.paths[removes] = list(paths.values())
 
-    def best_means(self) -> Tensor:
-        """The best mean value over bins of each text."""
-        best = [
-            max(path.total for path in paths) / len(bins) for paths, bins in zip(self.paths, self.bins, strict=True)
-        ]
-        return torch.tensor(best, dtype=torch.float64, device=self.outputs.target.device)
+    def _kept(self, chosen: int, *, removes: bool) -> int:
+        return self.all ^ chosen if removes else chosen
 
-    def passes(self) -> Tensor:
-        """Sets that were tried for each text."""
-        return torch.tensor(self.counts)
+    def _value(self, chosen: int, *, removes: bool) -> float:
+        """Higher is better: minus the output without the chosen words, or the output with them alone."""
+        output, _ = self.outputs[self._kept(chosen, removes=removes)]
+        return -output if removes else output
+
+    def _best(self, *, removes: bool) -> _Best:
+        if not self.words:
+            return _Best((), -self.full if removes else self.full)
+        best = max(self.paths[removes], key=lambda path: path.total)
+        return _Best(best.order, best.total / len(self.bins))
+
+    @property
+    def full(self) -> float:
+        """The output for the whole text."""
+        return self.outputs[self.all][0]
+
+    @property
+    def removal(self) -> _Best:
+        """The order of removal that lowers the output most."""
+        return self._best(removes=True)
+
+    @property
+    def keeping(self) -> _Best:
+        """The order that keeps the output highest."""
+        return self._best(removes=False)
+
+    @property
+    def flip(self) -> float:
+        """The smallest share of the words, among the bins, whose removal changed the decision; 1 if none did."""
+        _, decision = self.outputs[self.all]
+        sizes = [self.words - kept.bit_count() for kept, (_, other) in self.outputs.items() if other != decision]
+        return min((size / self.words for size in sizes if size in self.bins), default=1.0)
+
+
+def _ranked(values: Sequence[float]) -> list[int]:
+    """
+    >>> _ranked([0.1, 0.5, 0.5])
+    [1, 2, 0]
+    """
+    return sorted(range(len(values)), key=lambda place: (-values[place], place))
+
+
+def _as_set(words: Sequence[int]) -> int:
+    """
+    >>> _as_set([0, 3])
+    9
+    """
+    return sum(1 << word for word in words)

@@ -48,11 +48,11 @@ from heedful.types import (
 
 POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
-PROBE_TEXTS = 2
-"""Texts of the first block, from which the time of the others is estimated."""
-SECOND_TEXTS = 10
-BLOCK_TEXTS = 16
-"""Texts of the second block, and of every other one."""
+FIRST_BLOCKS = (2, 4, 8, 12)
+"""Where the first blocks end; from the very first one the time of the others is estimated."""
+BLOCK_TEXTS = 8
+"""Texts of every other block. All methods finish a block before the next one, so small blocks lose little when the time
+is up; a recipe takes some hundredths of a second to be stored."""
 MIN_WORDS = 3
 """A shorter text has no order of words to speak of."""
 MAX_EDIT_CHANGE = 0.05
@@ -68,12 +68,13 @@ _Texts = Literal["original", "edited"]
 def block_range(block: int) -> range:
     """The places in the sample that a block holds.
 
-    >>> [block_range(block) for block in range(4)]
-    [range(0, 2), range(2, 12), range(12, 28), range(28, 44)]
+    >>> [block_range(block) for block in range(5)]
+    [range(0, 2), range(2, 4), range(4, 8), range(8, 12), range(12, 20)]
     """
-    if block < 2:
-        return range(PROBE_TEXTS) if block == 0 else range(PROBE_TEXTS, PROBE_TEXTS + SECOND_TEXTS)
-    start = PROBE_TEXTS + SECOND_TEXTS + BLOCK_TEXTS * (block - 2)
+    ends = (0, *FIRST_BLOCKS)
+    if block < len(FIRST_BLOCKS):
+        return range(ends[block], ends[block + 1])
+    start = ends[-1] + BLOCK_TEXTS * (block - len(FIRST_BLOCKS))
     return range(start, start + BLOCK_TEXTS)
 
 
@@ -317,13 +318,15 @@ class _OtherModel:
 
 
 def _randomized_copy(subject: ModelRecipe, model: Model, seed: int, workspace: Workspace) -> Model:
-    """A copy with random weights, drawn once per run."""
-    cache, name = workspace.model_cache, f"{workspace.artefact_name(subject)} randomized {seed}"
-    copy = None if cache is None else cache.get(name)
+    """A copy with random weights; the latest one is kept, because the methods of a block follow one another."""
+    cache, kept = workspace.model_cache, f"{workspace.artefact_name(subject)} randomized "
+    copy = None if cache is None else cache.get(f"{kept}{seed}")
     if not isinstance(copy, Model):
         copy = randomize_weights(model, seed)
         if cache is not None:
-            cache[name] = copy
+            for name in [name for name in cache if name.startswith(kept)]:
+                del cache[name]
+            cache[f"{kept}{seed}"] = copy
     return copy
 
 
@@ -387,6 +390,7 @@ class BlockSearch(Recipe):
     """The best explanations that a search finds for the texts of a block: lower bounds of the achievable."""
 
     kind: ClassVar[str] = "audit search"
+    revision: ClassVar[int] = 2
 
     sample: TextSample
     block: int

@@ -43,9 +43,10 @@ if TYPE_CHECKING:  # both import this module
     from heedful.audits.audit_result import Audit
     from heedful.audits.work_list import AuditPlan, FinishedWork
 
-RANDOMIZED_SEED = 0
 MODEL_DEPENDENT = "model-dependent"
 """The question that randomized weights answer."""
+SIDE_TEXTS = 26
+"""The first texts, of which explanations are computed again: with random weights, and after an edit."""
 MODEL_CHANGE = 0.5
 """A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
 STABLE_CORRELATION = 0.7
@@ -77,6 +78,7 @@ class Topic:
         limits: what the verdict does not mean.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
+        texts: how many texts, the first ones, it is asked of; infinity asks it of all.
     """
 
     name: ClassVar[str]
@@ -88,6 +90,7 @@ class Topic:
     limits: ClassVar[str]
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
+    texts: ClassVar[float] = math.inf
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         """What must be computed for a block of texts, each with the method it is for, or "" for none."""
@@ -199,11 +202,11 @@ class Faithful(Question):
     is_share = True
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
+        yield "", BlockSearch(plan.sample, block, plan.ways)
         for name, method in plan.scored.items():
             scores = BlockAttributions(plan.sample, method, block)
             yield name, scores
             yield name, BlockErasure(scores, plan.ways)
-        yield "", BlockSearch(plan.sample, block, plan.ways)
 
     def answers(self, rules: Rules) -> dict[str, Finding]:
         return rules.faithful()
@@ -214,14 +217,15 @@ class Faithful(Question):
 
 
 class ModelDependent(MeanQuestion):
-    """Scores on a copy of the model with random weights: 1 - their rank correlation with the scores."""
+    """Scores on copies of the model with random weights: 1 - their rank correlation with the scores."""
 
     name = MODEL_DEPENDENT
     label = "depends on the model"
     title = "Does the explanation change when the model is another?"
     measured = (
         "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
-        "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated or opposed."
+        "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated or opposed. "
+        f"Every block of texts has another random copy, on the first {SIDE_TEXTS} texts."
     )
     null = "No change."
     rule = (
@@ -231,6 +235,7 @@ class ModelDependent(MeanQuestion):
     axis = "change under the randomized model"
     role = Role.REQUIRED
     recomputes = True
+    texts = SIDE_TEXTS
     limit = MODEL_CHANGE
     metric = "1 - rank correlation"
     reason = "changes by {value:.2f} when the weights are randomized (0: not at all, 1: unrelated)"
@@ -239,7 +244,7 @@ class ModelDependent(MeanQuestion):
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         for name, method in plan.recomputable.items() if plan.has_weights else ():
-            yield name, BlockAttributions(plan.sample, method, block, randomized=RANDOMIZED_SEED)
+            yield name, BlockAttributions(plan.sample, method, block, randomized=block)
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         # Opposed scores are no more than unrelated ones.
@@ -267,6 +272,7 @@ class Stable(MeanQuestion):
     axis = "rank correlation"
     role = Role.DESIRED
     recomputes = True
+    texts = SIDE_TEXTS
     limit = STABLE_CORRELATION
     metric = "rank correlation"
     reason = "rank correlation {value:.2f} with scores that should be the same"
@@ -508,7 +514,8 @@ class AttentionFindings(Topic):
         "the weights do not single out one reason."
     )
     axis = "value"
-    cost = 1 / 8
+    cost = 1 / 4
+    texts = SIDE_TEXTS
     measures: ClassVar[Mapping[str, AttentionMeasure]] = {
         "median_change": AttentionMeasure(
             "change of the output when attention is permuted (median of 10 permutations)",

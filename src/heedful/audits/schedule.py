@@ -1,8 +1,9 @@
 """`audit`: plan the work of an audit, fit it into the minutes given, run it, and put the result together.
 
-A probe of a few texts times every piece of work; the rest of the time is filled with blocks of texts, the same texts
-for every method. What is finished is stored, so that an interrupt, a deadline or another call with more minutes loses
-nothing and repeats nothing.
+A fixed core of methods is audited whatever the time: less time means fewer texts. A probe of the first texts times
+every kind of work, and estimates are corrected by what work takes. The core examines `TARGET_TEXTS` texts first; then
+further methods are added as the time allows, and then texts, the same ones for every method. What is finished is
+stored, so that an interrupt, a deadline or another call with more minutes loses nothing and repeats nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import hashlib
 import itertools
 import json
 import math
+import shlex
+import statistics
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -31,9 +35,9 @@ from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, no
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import (
     BLOCK_TEXTS,
+    FIRST_BLOCKS,
     POOL_SIZE,
     BlockAttributions,
-    BlockErasure,
     TextSample,
     block_range,
     read_block,
@@ -56,37 +60,42 @@ from heedful.report.explorer import write_text_page
 from heedful.report.html import check_report_folder
 from heedful.store.atomic_write import WriteError, replace_text, translate_write_errors
 from heedful.store.journal import Journal
-from heedful.store.recipe import Recipe, canonical_json, json_digest
+from heedful.store.recipe import canonical_json, json_digest
+from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Method, NotApplicable, UserError, shorten, user_path
 
-DEFAULT_METHODS = (
-    "raw-attention",
-    "rollout",
-    "attention-x-gradient",
-    "gradient-norm",
-    "input-x-gradient",
-    "integrated-gradients",
-    "leave-one-out",
-    "lime",
-    "kernel-shap",
-)
-"""Methods that are audited unless others are named; all of the catalogue can be."""
-RESERVED_SECONDS = 12.0
-"""Kept for putting the result together and writing the pages."""
+CORE_METHODS = ("raw-attention", "input-x-gradient", "integrated-gradients", "lime")
+"""Methods that every audit examines: less time means fewer texts, not fewer of these."""
+FURTHER_METHODS: Mapping[str, str] = {
+    "gradient-norm": "input-x-gradient",
+    "attention-x-gradient": "input-x-gradient",
+    "rollout": "raw-attention",
+    "leave-one-out": "lime",
+    "kernel-shap": "lime",
+}
+"""Methods that are added, in this order, if `TARGET_TEXTS` texts fit into the time with them; each with a method of the
+core that takes about as long or longer, until its own time is known."""
+RESERVED_SECONDS, RESERVED_PER_SCORES = 4.0, 0.012
+"""Kept for putting the result together and writing the pages: in all, and for each text and method."""
 START_SECONDS = 6.0
 """Until worker processes have started."""
 POOL_EFFICIENCY = 0.7
 """Of two processes on two cores, measured with MiniLM: 420 s by the probe took 540."""
 TARGET_TEXTS = 28
-"""Methods are left out, the slowest first, until this many texts fit into the time."""
-MAX_BLOCKS = 2 + POOL_SIZE // BLOCK_TEXTS
-MIN_METHODS = 3
-"""Fewer methods are not left to fit into the time."""
+"""The core examines so many texts before further methods are added."""
+MAX_BLOCKS = len(FIRST_BLOCKS) + POOL_SIZE // BLOCK_TEXTS
 MIN_SECONDS = 0.001
+TIMED_AGAIN = 0.25
+"""Scores that take fewer seconds are timed again: the first call of a method may load its code."""
+PASS = "pass"
+"""The cost of reading the first texts, by which the times of earlier calls are compared with this one."""
+TIMED_PASSES = 5
 MAX_ATTEMPTS_TO_RECORD = 100
 """As often other calls may record a look at the same moment."""
+VERDICTS = "verdicts"
+"""What is missing where there are too few texts for any."""
 TEXTS_FOLDER, TEXTS_PAGE = "texts", "texts.html"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
@@ -99,14 +108,15 @@ class AuditOptions:
 
     Args:
         minutes: time budget of this call; finished work of earlier calls is reused.
-        methods: names of the catalogue or methods; empty takes `DEFAULT_METHODS`.
-        attributions: a file with scores made elsewhere, audited as further methods.
+        methods: names of the catalogue or methods, audited in addition to `CORE_METHODS`.
+        attributions: a file with scores made elsewhere, audited beside the others.
         columns: columns of the data; those that are not named are detected.
         workers: blocks at a time; by default two processes, or one block per core of a cluster.
         texts: stop at this many texts (rounded up to a whole block) even if there is time left.
         train_data: texts for students, which show whether explanations teach; takes half of the time.
         required: names of methods that must be audited, and are not left out to save time.
         where: executor, as for `heedful.run`; a model in memory stays in this process.
+        only_methods: audit the named methods and the scores made elsewhere alone, without `CORE_METHODS`.
     """
 
     minutes: float = 5.0
@@ -119,6 +129,7 @@ class AuditOptions:
     train_data: str | None = None
     required: tuple[str, ...] = ()
     where: str = POOL
+    only_methods: bool = False
 
     def __post_init__(self) -> None:
         check_types(
@@ -133,6 +144,7 @@ class AuditOptions:
                 "columns": (self.columns, TableColumns),
                 "attributions": (self.attributions, (*TEXT_OR_PATH, NoneType)),
                 "train_data": (self.train_data, (*TEXT_OR_PATH, NoneType)),
+                "only_methods": (self.only_methods, bool),
             },
         )
         check_where(self.where, self.workers)
@@ -140,6 +152,8 @@ class AuditOptions:
             raise UserError(f"minutes is {self.minutes}; give a number above 0, at most a week")
         if self.texts is not None and self.texts < 1:
             raise UserError(f"texts is {self.texts}; give at least 1")
+        if self.only_methods and not (self.methods or self.attributions):
+            raise UserError("only_methods (--only-methods) needs methods; name them, or leave it out")
 
 
 def audit(
@@ -161,10 +175,11 @@ def audit(
         model: a folder, a hub id, `(network, tokenizer)`, or an `Explainer`.
         data: a CSV, TSV, JSONL, JSON or Parquet file; a DataFrame; or a corpus, whose test split is used.
         minutes: time budget; another call resumes and repeats nothing.
-        methods: names of the catalogue, or methods.
+        methods: names of the catalogue, or methods, audited in addition to `CORE_METHODS`.
         options: all other options; with it, `minutes` and `methods` are read from there.
         out: folder for the pages: the answer, the evidence of each question, and all texts with their explanations.
-        say: is called with each line about what was understood, planned and done.
+        say: is called with each line about what was understood, planned and done; by default the lines are printed to
+            the standard error.
         device: as in `load`; a `Workspace` computes on its own device.
         precision: as in `load`.
     """
@@ -186,16 +201,21 @@ def audit(
             raise UserError(f"the workspace computes on {workspace.device}: leave device out, or open it on {device}")
         if isinstance(model, str | Path):
             device = workspace.device
+    start = time.monotonic()
     explainer = load(model, device=device, precision=precision)
     if not isinstance(workspace, Workspace):
         workspace = Workspace(workspace, device=str(explainer.device))
-    running = _Audit(explainer, data, chosen, workspace, say or (lambda _: None))
+    running = _Audit(explainer, data, chosen, workspace, say or _print_line, start)
     analysis, result = running.run()
     if folder is not None:
         check_report_folder(folder / TEXTS_FOLDER)
         write_text_page(analysis.text_table(result), folder / TEXTS_FOLDER / TEXTS_PAGE)
         result.to_html(folder, texts=f"{TEXTS_FOLDER}/{TEXTS_PAGE}")
     return result
+
+
+def _print_line(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 @dataclass(frozen=True)
@@ -244,8 +264,9 @@ class _Audit:
         options: AuditOptions,
         workspace: Workspace,
         say: Say,
+        start: float | None = None,
     ) -> None:
-        self.start = time.monotonic()
+        self.start = time.monotonic() if start is None else start
         explainer.check_folder()
         self.explainer, self.options, self.workspace, self.say = explainer, options, workspace, say
         self.corpus: Corpus
@@ -274,6 +295,8 @@ class _Audit:
                 stacklevel=2,
             )
         self.costs = dict(self.state.costs)
+        self.overhead: float | None = None
+        self.pace = 1.0
         self.write_error: WriteError | None = None
 
     def _identity(self) -> str:
@@ -297,11 +320,15 @@ class _Audit:
         return [name for name in self.options.required if name in METHODS and name not in CONTROL_METHODS]
 
     def _methods(self) -> dict[str, Method]:
-        chosen = self.options.methods or (() if self.options.attributions else DEFAULT_METHODS)
+        """The methods that are audited whatever the time; sets those that are added if there is time."""
+        only = self.options.only_methods
+        chosen = (*(() if only else CORE_METHODS), *self.options.methods, *self._known_requirements())
         methods: dict[str, Method] = {}
-        for name_or_method in (*chosen, *(() if self.options.methods else self._known_requirements())):
+        for name_or_method in chosen:
             method = method_for_words(name_or_method)
             methods[catalogue_name(method)] = method
+        further = () if only else FURTHER_METHODS
+        self.further = {name: method_for_words(name) for name in further if name not in methods}
         if self.options.attributions is not None:
             external = external_methods(self.options.attributions, self.corpus, self.workspace.data_dir)
             for name, method in external.items():
@@ -339,10 +366,7 @@ class _Audit:
                 self._keep_finished(self.write_error)
             else:
                 self._probe()
-                blocks = self._plan()
-                if self._place()[0] != HERE:
-                    self.workspace.model_cache = None  # the workers load it
-                self._work(blocks)
+                self._work()
                 self._teach()
         finally:
             self.workspace.model_cache = None
@@ -357,6 +381,7 @@ class _Audit:
         """Leave out what is not finished, as nothing can be added: methods that have fewer texts than the others."""
         refused = f"it is not finished, and the workspace {self.workspace} cannot be written"
         plan = self.plan
+        plan.methods |= self.further
         counts = dict.fromkeys(plan.answered, 0)
         for block in self._blocks():
             missing = {item.method for item in self._unfinished(block) if item.is_main}
@@ -416,32 +441,53 @@ class _Audit:
         return ("delete", replacement)
 
     def _probe(self) -> None:
-        """Do the main work of the first block and remember how long each piece takes; leave out what fails."""
-        texts = min(len(self.table), len(block_range(0)))
+        """Time every kind of work on the first texts, which is stored as well; leave out what fails."""
         refusal = self.explainer.model.attention_refusal
         if refusal is not None:
             self.plan.left_out[ATTENTION_FINDINGS.name] = str(NotApplicable(refusal))
-        items = [item for item in self.plan.block_work(0) if item.is_main]
+        self._time_pass()
+        self._time_items([item for item in self.plan.block_work(0) if item.is_main])
+
+    def _time_pass(self) -> None:
+        """Read the first texts, and scale the times of earlier calls, whose machine may have been busier or idler."""
+        block, seconds = read_block(self.plan.sample, 0, self.workspace), []
+        for _ in range(1 + TIMED_PASSES):  # the first one warms up
+            start = time.monotonic()
+            with torch.no_grad():
+                block.loaded.model.read_logits(block.batch)
+            seconds.append(time.monotonic() - start)
+        now = max(statistics.median(seconds[1:]), MIN_SECONDS / 100)
+        pace = now / self.costs.get(PASS, now)
+        self.costs = {label: pace * cost for label, cost in self.costs.items()} | {PASS: now}
+
+    def _time_items(self, items: Sequence[WorkItem]) -> None:
+        """Do this work of the first block and remember how long each kind takes."""
+        texts = min(len(self.table), len(block_range(0)))
         seconds: dict[WorkItem, float] = {}
         tried: set[str] = set()
         with self.workspace.progress.task("probe", len(items)) as step:
             for item in items:
                 step(note=item.label)
                 # Erasures take the same time for every method.
-                if item.method in self.plan.left_out or item.label in tried or self._late():
+                if item.owner in self.plan.left_out or item.label in tried or self._left() <= 0:
                     continue
                 tried.add(item.label)
                 start, is_known = time.monotonic(), self.workspace.has(item.recipe)
                 outcome = attempt(item.recipe, self.workspace)
+                took = time.monotonic() - start
                 if outcome.error is not None:
                     self._leave_out(item, outcome)
                 elif not is_known:
-                    seconds[item] = time.monotonic() - start
-        # Random scores cost next to nothing: what they take is reading and writing, once per block.
-        scores = (took for item, took in seconds.items() if isinstance(item.recipe, BlockAttributions))
-        overhead = min(scores, default=0.0)
+                    if took < TIMED_AGAIN and isinstance(item.recipe, BlockAttributions):
+                        start = time.monotonic()
+                        item.recipe.make(self.workspace)
+                        took = min(took, time.monotonic() - start)
+                    seconds[item] = took
+        # Random scores cost next to nothing: what they take is reading the texts, once per block.
+        scores = [took for item, took in seconds.items() if isinstance(item.recipe, BlockAttributions)]
+        self.overhead = min([*scores, *([] if self.overhead is None else [self.overhead])], default=0.0)
         for item, took in seconds.items():
-            self.costs[item.label] = max(took - overhead, MIN_SECONDS) / texts
+            self.costs[item.label] = max(took - self.overhead, MIN_SECONDS) / texts
 
     def _leave_out(self, item: WorkItem, outcome: Outcome) -> None:
         """Go on without a method or a question whose work fails; UserError if nothing can be compared without it."""
@@ -457,40 +503,104 @@ class _Audit:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             raise UserError(f"no method works on this model: {reasons}")
 
-    def _late(self) -> bool:
-        return self._elapsed() > 60 * self.options.minutes - RESERVED_SECONDS
+    # The time
 
-    def _plan(self) -> list[int]:
-        """The blocks to work on; methods that do not fit into the time are left out, the slowest first."""
-        # A slow method must not take texts away that an earlier call has finished.
+    def _reserve(self) -> float:
+        """Seconds for putting the result together and writing the pages."""
+        methods = len(self.plan.answered)
+        return RESERVED_SECONDS + RESERVED_PER_SCORES * methods * min(self._text_limit(), 2 * TARGET_TEXTS)
+
+    def _end(self) -> float:
+        """When work must end, on the clock of `time.monotonic`; students take the second half."""
+        share = 1.0 if isinstance(self.plan.students, str) else 0.5
+        return self.start + 60 * share * self.options.minutes - self._reserve()
+
+    def _left(self) -> float:
+        """Seconds that are left for work."""
+        return self._end() - time.monotonic()
+
+    def _workers(self) -> int:
+        return count_workers(*self._place(), self.workspace.device)
+
+    def _seconds(self, items: Iterable[WorkItem]) -> float:
+        """Seconds that work will take with all workers, once they have started."""
+        workers = self._workers()
+        seconds = sum(item.seconds(self.costs) * self._count_texts(item.block) for item in items)
+        return self.pace * seconds / (workers * POOL_EFFICIENCY if workers > 1 else 1)
+
+    def _start_seconds(self) -> float:
+        return START_SECONDS if self._workers() > 1 else 0.0
+
+    def _count_texts(self, block: int) -> int:
+        texts = block_range(block)
+        return max(0, min(texts.stop, len(self.table)) - texts.start)
+
+    def _minutes(self, seconds: float) -> int:
+        """The minutes of another call for this much work."""
+        return max(1, math.ceil((seconds + self._start_seconds() + self._reserve()) / 60))
+
+    # The plan
+
+    def _target_blocks(self) -> list[int]:
+        """The blocks of the core's first texts: `TARGET_TEXTS` of them, or those that an earlier call has finished."""
         before = max((look.texts for look in self.state.looks if look is not None), default=0)
-        plan, wanted = self.plan, min(max(TARGET_TEXTS, before), self._text_limit())
-        workers = count_workers(*self._place(), self.workspace.device)
-        blocks = self._blocks_in_time(workers)
-        costs = {name: self._cost_of(name) for name in plan.methods if name in plan.recomputable}
-        for slowest in () if self.options.methods else sorted(costs, key=lambda name: -costs[name])[:-MIN_METHODS]:
-            if slowest in self.options.required:
-                continue
-            if block_range(blocks[-1]).stop >= wanted:
+        return [block for block in self._blocks() if block_range(block).start < max(TARGET_TEXTS, before)]
+
+    def _missing(self, blocks: Iterable[int]) -> list[WorkItem]:
+        return [item for block in blocks for item in self._unfinished(block)]
+
+    def _state_plan(self) -> None:
+        """Say what the time is enough for."""
+        plan, left, texts = self.plan, self._left() - self._start_seconds(), 0
+        for block in self._blocks():
+            left -= self._seconds(self._unfinished(block))
+            if left < 0 and block:
                 break
-            del plan.methods[slowest]
-            plan.left_out[slowest] = (
-                f"it takes {costs[slowest]:.1f} s per text with its controls; allow more minutes, or name it"
-            )
-            blocks = self._blocks_in_time(workers)
-        texts = min(block_range(blocks[-1]).stop, len(self.table))
+            texts += self._count_texts(block)
         self.say(
-            f"Plan: about {texts} {plan.noun} in {self.options.minutes:g} minutes, {workers} process(es); methods: "
-            f"{', '.join(plan.methods)}."
+            f"Plan: about {texts} {plan.noun} in {self.options.minutes:g} minutes, {self._workers()} process(es); "
+            f"methods: {', '.join(plan.methods)}."
         )
         for name, reason in plan.left_out.items():
             self.say(f"Left out: {name}: {reason}.")
-        if texts < MIN_EXAMPLES:
-            self.say(
-                f"{texts} {plan.noun} are too few for intervals, which need {MIN_EXAMPLES}; allow more minutes, or add "
-                f"{plan.noun}."
+
+    def _add_methods(self) -> list[str]:
+        """Add the further methods that fit into the time for the first texts of the core; the others are left out."""
+        plan, blocks, added = self.plan, self._target_blocks(), list[str]()
+        for name, method in self.further.items():
+            owned = self._with_method(name, method, blocks)
+            if self._fits(owned):
+                self._time_items([item for item in owned if item.block == 0 and item.is_main])
+                owned = self._with_method(name, method, blocks) if name in plan.methods else []
+            if name in plan.left_out:
+                continue
+            if self._fits(owned):
+                added.append(name)
+                continue
+            plan.methods.pop(name, None)
+            cost = sum(item.seconds(self.costs) for item in owned if item.block == blocks[0])
+            plan.left_out[name] = (
+                f"there was no time: it takes about {cost:.1f} s per text with its controls; about "
+                f"{self._minutes(self._seconds(self._before_and(owned)))} more minutes would include it, or name it to "
+                "include it first"
             )
-        return blocks
+            self.say(f"Left out: {name}: {plan.left_out[name]}.")
+        return added
+
+    def _with_method(self, name: str, method: Method, blocks: Sequence[int]) -> list[WorkItem]:
+        """The unfinished work of a further method, which becomes a method of the plan."""
+        self.plan.methods[name] = method
+        self.costs.setdefault(f"{name} scores", self.costs.get(f"{FURTHER_METHODS[name]} scores", MIN_SECONDS))
+        return [item for item in self._missing(blocks) if item.method == name]
+
+    def _before_and(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """The unfinished work of the methods that come first on the first texts, and then this work."""
+        names = {item.method for item in items}
+        return [*(item for item in self._missing(self._target_blocks()) if item.method not in names), *items]
+
+    def _fits(self, items: Sequence[WorkItem]) -> bool:
+        """Whether there is time for this work after that of the methods that come first."""
+        return not items or self._seconds(self._before_and(items)) < self._left() - self._start_seconds()
 
     def _place(self) -> tuple[str, int | None]:
         """Where blocks are made, and how many at a time."""
@@ -501,48 +611,82 @@ class _Audit:
             return where, workers
         return where, min(2, count_workers(where, None, self.workspace.device))
 
-    def _cost_of(self, name: str) -> float:
-        """Seconds per text of a method with its controls: scored three times, erased in every way."""
-        costs = self.costs
-        return 3 * costs.get(f"{name} scores", 0.0) + costs.get(BlockErasure.kind, 0.0)
-
-    def _blocks_in_time(self, workers: int) -> list[int]:
-        """The blocks whose unfinished work fits into the rest of the time; at least the first."""
-        left = 60 * self.options.minutes - RESERVED_SECONDS - self._elapsed()
-        left = (left - START_SECONDS) * workers * POOL_EFFICIENCY if workers > 1 else left
-        blocks = [0]
-        for block in itertools.islice(self._blocks(), 1, None):
-            cost = sum(item.seconds(self.costs) for item in self._unfinished(block)) * len(block_range(block))
-            if cost > left:
-                break
-            left -= cost
-            blocks.append(block)
-        return blocks
-
     def _text_limit(self) -> int:
         return min(len(self.table), self.options.texts or len(self.table))
 
-    def _work(self, blocks: Sequence[int]) -> None:
-        """Run the blocks in order until they are finished or the time is up; an interrupt keeps what is finished."""
-        # The estimate of the probe is rough: the time decides, and a block that is begun is finished by the next call.
-        last = min(MAX_BLOCKS, 2 * blocks[-1] + 2)
-        tried = [block for block in range(last + 1) if block_range(block).start < self._text_limit()]
-        items = {item.recipe: item for block in tried for item in self.plan.block_work(block)}
-        share = 1.0 if isinstance(self.plan.students, str) else 0.5
-        for outcome in self._run(list(items), share):
-            item = items.get(outcome.recipe)
-            if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and item:
-                self._leave_out(item, outcome)
+    def _work(self) -> None:
+        """Work until the time is up: the core on the first texts, further methods on them, and all on more texts."""
+        first = self._target_blocks()
+        self._state_plan()
+        self._run_items(self._missing(first))
+        self._say_finished()
+        if self.interrupted:
+            return
+        added = self._add_methods()
+        if added:
+            self.say(f"Added: {', '.join(added)}.")
+        # The estimate is rough: the time decides, and a block that is begun is finished by the next call.
+        items = self._missing(first)
+        planned = self._seconds(items)
+        for block in itertools.islice(self._blocks(), len(first), None):
+            if planned > 2 * self._left():
+                break
+            more = self._missing([block])
+            items, planned = items + more, planned + self._seconds(more)
+        self._run_items(items)
+        self._say_finished()
 
-    def _run(self, recipes: Sequence[Recipe], share: float = 1.0) -> Sequence[Outcome]:
-        """The outcomes of recipes that were run until this share of the time was up; none after an interrupt."""
-        deadline = self.start + 60 * share * self.options.minutes - RESERVED_SECONDS
-        where, workers = self._place()
+    def _say_finished(self) -> None:
+        main, _ = self._finished_blocks()
+        texts = sum(map(self._count_texts, main))
+        self.say(f"Finished: {texts} {self.plan.noun} after {self._elapsed() / 60:.1f} minutes.")
+
+    def _run_items(self, items: Sequence[WorkItem]) -> None:
+        """Do this work in order until the time is up; an interrupt keeps what is finished."""
+        if not items or self._left() <= 0:
+            return
         try:
-            return run(recipes, self.workspace, where=where, workers=workers, deadline=deadline)
+            if self._workers() > 1 or self._place()[0] not in (HERE, POOL):
+                self._run_side_by_side(items)
+            else:
+                self._run_one_by_one(items)
         except KeyboardInterrupt:
             self.interrupted = True
-            return ()
+
+    def _run_side_by_side(self, items: Sequence[WorkItem]) -> None:
+        """Workers are stopped when the time is up; what they took is compared with the estimate."""
+        estimate, start = self._seconds(items), time.monotonic()
+        cache, self.workspace.model_cache = self.workspace.model_cache, None  # the workers load the model
+        by_recipe = {item.recipe: item for item in items}
+        where, workers = self._place()
+        try:
+            outcomes = run([*by_recipe], self.workspace, where=where, workers=workers, deadline=self._end())
+        finally:
+            self.workspace.model_cache = cache
+        for outcome in outcomes:
+            item = by_recipe.get(outcome.recipe)
+            if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and item:
+                self._leave_out(item, outcome)
+        if all(outcome.error is None for outcome in outcomes) and estimate > START_SECONDS:
+            took = max(time.monotonic() - start - START_SECONDS, MIN_SECONDS)
+            self.pace *= took / estimate
+
+    def _run_one_by_one(self, items: Sequence[WorkItem]) -> None:
+        """End before work that takes longer than the time that is left; estimates are corrected by what work took."""
+        with self.workspace.progress.task("audit", len(items)) as step:
+            for item in items:
+                step(note=item.label)
+                if item.owner in self.plan.left_out:
+                    continue
+                if self._seconds([item]) > self._left():
+                    return
+                start = time.monotonic()
+                outcome = attempt(item.recipe, self.workspace)
+                if outcome.error is not None:
+                    self._leave_out(item, outcome)
+                elif item.is_main and item.label in self.costs:
+                    took = (time.monotonic() - start) / self._count_texts(item.block)
+                    self.costs[item.label] = (self.costs[item.label] + took) / 2
 
     def _student_trial(self, path: str) -> Simulability | str:
         """Students that see the scores of some methods, random scores or nothing; or why there are none."""
@@ -562,7 +706,13 @@ class _Audit:
         """Train the students until the time is up; the next call goes on."""
         if isinstance(self.plan.students, str) or self.interrupted:
             return
-        outcomes = self._run([self.plan.students])
+        where, workers = self._place()
+        end = self.start + 60 * self.options.minutes - self._reserve()
+        try:
+            outcomes = run([self.plan.students], self.workspace, where=where, workers=workers, deadline=end)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return
         failed = next((each.error for each in outcomes if each.error is not None and each.cause is None), None)
         if failed is not None:
             done = sum(outcome.error is None for outcome in outcomes)
@@ -571,16 +721,65 @@ class _Audit:
     # The result
 
     def _finished_blocks(self) -> tuple[list[int], list[int]]:
-        """The blocks from the first on whose main work is finished, and those of them where everything is."""
+        """The blocks from the first on whose main work is finished, and those of them where everything is.
+
+        A further method that is not finished on the first texts of the core takes no text from the audit.
+        """
+        core_main, core_full = self._whole_blocks(self.further.keys())
+        begun = [name for name in self.further if name in self.plan.methods]
+        behind = []
+        for name in begun:
+            main, full = self._whole_blocks(self.further.keys() - {name})
+            first = [block for block in self._target_blocks() if block in core_main]
+            if not {*first} <= {*main} or not {*first} & {*core_full} <= {*full}:
+                behind.append(name)
+        return self._whole_blocks(behind)
+
+    def _whole_blocks(self, without: Collection[str]) -> tuple[list[int], list[int]]:
+        """As `_finished_blocks`, for all methods but some."""
         main, full = [], []
         for block in self._blocks():
-            unfinished = list(self._unfinished(block))
+            unfinished = [item for item in self._unfinished(block) if item.method not in without]
             if any(item.is_main for item in unfinished):
                 break
             main.append(block)
             if not unfinished and not all(item.is_main for item in self.plan.block_work(block)):
                 full.append(block)
         return main, full
+
+    def _drop_unfinished(self, main: Sequence[int], full: Sequence[int]) -> None:
+        """Leave out the further methods whose work on these blocks was not finished."""
+        for name in [name for name in self.further if name in self.plan.methods]:
+            missing = [
+                item
+                for block in main
+                for item in self._unfinished(block)
+                if item.method == name and (item.is_main or block in full)
+            ]
+            if missing:
+                del self.plan.methods[name]
+                self.plan.left_out[name] = (
+                    f"it was not finished when the time was up; about {self._minutes(self._seconds(missing))} more "
+                    "minutes would include it"
+                )
+
+    def _note_missing_texts(self, texts: int) -> None:
+        """Where there are too few texts for any verdict: say how many minutes more would decide, and the command."""
+        if texts >= min(MIN_EXAMPLES, self._text_limit()) or self.write_error is not None:
+            if texts < MIN_EXAMPLES:
+                self.say(f"{texts} {self.plan.noun} are too few for verdicts, which need {MIN_EXAMPLES}; add more.")
+            return
+        minutes = self._minutes(self._seconds(self._missing(self._target_blocks())))
+        command = f"audit(model, data, minutes={minutes})"
+        if isinstance(self.explainer.origin, str):
+            source = shlex.join([shown_path(self.explainer.source), shown_path(self.plan.source)])
+            command = f"heedful audit {source} --minutes {minutes}"
+        note = (
+            f"{texts} {self.plan.noun} are too few, {MIN_EXAMPLES} are needed; about {minutes} more minutes would "
+            f"decide, because finished work is kept: {command}"
+        )
+        self.plan.left_out[VERDICTS] = note
+        self.say(f"No verdicts yet: {note}")
 
     def _result(self) -> tuple[AuditAnalysis, Audit]:
         self._check_unchanged()
@@ -592,7 +791,9 @@ class _Audit:
                 f"minutes={self.options.minutes:g} is too short for the first {len(block_range(0))} texts; allow more "
                 "minutes, or choose fewer methods; finished work is kept"
             )
+        self._drop_unfinished(main, full)
         texts = min(len(self.table), block_range(main[-1]).stop)
+        self._note_missing_texts(texts)
         look = self._count_look(texts, sum(len(block_range(block)) for block in full))
         analysis = AuditAnalysis(FinishedWork(self.plan, self.workspace, main, full), self.costs, look)
         return analysis, analysis.result(
@@ -622,15 +823,30 @@ class _Audit:
             raise WriteError(f"what is written in {self.workspace}/{AUDITS} cannot be read: check its permissions")
         if look not in known.looks:
             warnings.warn(
-                f"this is look {len(known.looks) + 1} of the audit, and the workspace {self.workspace} cannot be "
-                "written to remember it: copy the workspace before you go on with the audit",
+                f"this look at the audit cannot be remembered, because the workspace {self.workspace} cannot be written: "
+                "copy the workspace before you go on with the audit",
                 stacklevel=2,
             )
-            return len(known.looks) + 1
-        return known.looks.index(look) + 1
+        return look_number(known.looks, look)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.start
+
+
+def look_number(looks: Sequence[Look | None], look: Look) -> int:
+    """The number of a look among those that decide something; 1 for a look at too few texts, which spends no error.
+
+    Args:
+        looks: all that are known, in their order; None for one whose record is damaged.
+
+    >>> early, first, second = Look(10, "a"), Look(30, "b"), Look(50, "c")
+    >>> [look_number([early, first, None], look) for look in (early, first, second)]
+    [1, 1, 3]
+    """
+    deciding = [known for known in looks if known is None or known.texts >= MIN_EXAMPLES]
+    if look.texts < MIN_EXAMPLES:
+        return 1
+    return deciding.index(look) + 1 if look in deciding else len(deciding) + 1
 
 
 def _read_state(journal: Journal) -> _State:

@@ -14,7 +14,7 @@ import pandas as pd
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.method import Baseline
 from heedful.audits.blind_scores import BLIND_RULES, BlindScores
-from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
+from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, block_range, concatenate
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS, Topic
 from heedful.audits.verdict_rules import FAITHFUL, NULL
@@ -27,8 +27,6 @@ from heedful.types import Corpus, Example, Method
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
 NULL_METHODS: Mapping[str, Method] = {f"{NULL} {seed}": Random(seed=seed) for seed in range(3)}
 """Random orders whose mean is what every explanation is compared with."""
-FULL_BLOCKS = 3
-"""The questions beside faithfulness are asked of these first blocks, and then of every third one."""
 NO_STUDENTS = "that needs students that are trained: give texts for them (--train-data FILE)"
 
 
@@ -39,6 +37,7 @@ class WorkItem:
     recipe: Recipe
     topic: Topic
     method: str
+    block: int
 
     @property
     def is_main(self) -> bool:
@@ -118,11 +117,10 @@ class AuditPlan:
 
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
-        asks_all = block < FULL_BLOCKS or block % 3 == 0
         for topic in TOPICS.values():
-            if topic.name == FAITHFUL or (asks_all and topic.name not in self.left_out):
+            if block_range(block).start < topic.texts and topic.name not in self.left_out:
                 for method, recipe in topic.work(self, block):
-                    yield WorkItem(recipe, topic, method)
+                    yield WorkItem(recipe, topic, method, block)
 
 
 @dataclass(frozen=True)

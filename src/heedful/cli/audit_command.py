@@ -25,7 +25,8 @@ from heedful.cli.options import (
 REQUIREMENT_CODE = 3
 """Exit code of an audit that does not support what --require asks for."""
 DATA_HELP = "Table of texts (CSV, TSV, JSON, JSONL or Parquet); labels are optional."
-METHOD_HELP = "Method to audit (repeatable; see `heedful list`; default: nine common ones)."
+METHOD_HELP = "Method to audit in addition to the core (repeatable; see `heedful list`)."
+ONLY_HELP = "Audit only the methods named with --method, and scores from --attributions."
 TEXTS_HELP = "Stop after this many texts, rounded up to a full block."
 ATTRIBUTIONS_HELP = "File with attribution scores computed elsewhere, to audit as well."
 TRAIN_DATA_HELP = "Table of texts to train student models on."
@@ -44,6 +45,7 @@ def audit(
     minutes: Annotated[float, typer.Option("--minutes", help="Time budget in minutes. A later call resumes.")] = 5.0,
     texts: Annotated[int | None, typer.Option("--texts", min=1, help=TEXTS_HELP)] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=METHOD_HELP)] = None,
+    only_methods: Annotated[bool, typer.Option("--only-methods", help=ONLY_HELP)] = False,
     attributions: Annotated[str | None, typer.Option("--attributions", help=ATTRIBUTIONS_HELP)] = None,
     train_data: Annotated[str | None, typer.Option("--train-data", help=TRAIN_DATA_HELP)] = None,
     require: Annotated[list[str] | None, typer.Option("--require", help=REQUIRE_HELP)] = None,
@@ -72,6 +74,7 @@ def audit(
         train_data=train_data,
         required=tuple(requirement.method for requirement in requirements),
         where=pool.where,
+        only_methods=only_methods,
     )
     check_folder(out)
     check_report_folder(out)

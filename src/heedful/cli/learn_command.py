@@ -79,6 +79,7 @@ def learn(
             workers=pool.workers,
             texts=LEARN_AUDIT_TEXTS,
             where=pool.where,
+            only_methods=True,
         )
         say("Auditing the explainer against raw attention and integrated gradients.")
         with progress_of(workspace):
