@@ -19,8 +19,8 @@ from heedful.audits.questions import QUESTIONS, STABLE_CORRELATION, TOPICS, Ques
 from heedful.audits.verdict_rules import (
     ALPHA,
     BEST,
+    MIN_ANSWER_TEXTS,
     MIN_SHARE,
-    MIN_TEXTS,
     NULL,
     SIGNS,
     TIER_MARGIN,
@@ -400,7 +400,7 @@ def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
     assert [found[name].verdict for name in "abcd"] == [YES, NO, UNTESTED, UNTESTED]
     assert found["b"].statistic.value == pytest.approx(0.1)
     few = ask("complete", "a", gaps[["a"]][:4])["a"]
-    assert (few.verdict, few.statistic.n, few.texts_needed) == (OPEN, 4, MIN_TEXTS)
+    assert (few.verdict, few.statistic.n, few.texts_needed) == (OPEN, 4, MIN_ANSWER_TEXTS)
 
 
 def test_the_number_of_a_question_does_not_overwrite_its_verdict_in_the_table() -> None:

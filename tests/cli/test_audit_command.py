@@ -92,10 +92,12 @@ def test_a_requirement_that_is_not_met_is_exit_code_3_with_the_reason(audited: P
     code, _, err = command(*audited.base[:5], "--out", tmp_path / "p", *FEW, "-q", *asked)
     lines = err.splitlines()
     assert code == 3
-    for line, named in zip(lines, (METHOD, METHOD, METHOD, "random"), strict=True):
+    # Faithfulness asks for dependence on the model as well.
+    for line, named in zip(lines, (METHOD, METHOD, METHOD, METHOD, "random"), strict=True):
         assert named in line
     assert "faithful" in lines[0]
     assert "plausible" in lines[1]
+    assert "model-dependent" in lines[2]
     assert (tmp_path / "p" / "index.html").is_file(), "the pages are written all the same"
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Generator, Tensor
 
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
-from heedful.measures.hypothesis_tests import adjust_holm, sample_size, studentised_p_values
+from heedful.measures.hypothesis_tests import adjust_holm, studentised_p_values
 
 
 def p_values(columns: Tensor, seed: int = 0, resamples: int = 10_000) -> list[float]:
@@ -117,26 +117,3 @@ def test_holm_leaves_out_what_was_not_tested() -> None:
     assert [adjusted[1], adjusted[3]] == pytest.approx([0.04, 0.5])
     assert math.isnan(adjusted[0])
     assert math.isnan(adjusted[2])
-
-
-def test_sample_sizes_by_hand() -> None:
-    # (1.9600 + 0.8416)² = 7.8489
-    assert sample_size(0.1, 1.0, 0.025) == 785
-    assert sample_size(-0.1, 1.0, 0.025) == 785
-    assert sample_size(0.1, 0.5, 0.025) == 197
-    assert sample_size(0.2, 1.0, 0.025) == 197
-    # (1.9600 + 1.2816)² = 10.5074
-    assert sample_size(0.1, 1.0, 0.025, power=0.9) == 1051
-    assert sample_size(5.0, 1.0, 0.025) == MIN_EXAMPLES
-    assert sample_size(0.1, 0.0, 0.025) == MIN_EXAMPLES
-    for nothing in ((0.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (0.1, math.nan)):
-        assert sample_size(*nothing, 0.025) is None
-
-
-def test_a_sample_of_the_size_found_has_the_power_asked_for() -> None:
-    size = sample_size(0.4, 1.0, 0.025)
-    assert size == 50
-    draw = Generator().manual_seed(7)
-    columns = torch.randn(size, 500, generator=draw, dtype=torch.float64) + 0.4
-    found = studentised_p_values(columns, resamples=1000, generator=draw)
-    assert 0.74 < (found <= 0.025).double().mean() < 0.86

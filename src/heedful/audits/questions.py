@@ -29,7 +29,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
 from heedful.audits.external_attributions import ExternalAttributions
-from heedful.audits.verdict_rules import FAITHFUL, MIN_TEXTS, MeanScale, Rules, defined
+from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, MeanScale, Rules, defined
 from heedful.figures import Chart
 from heedful.measures.bounded_mean import mean_interval
 from heedful.measures.rationale_agreement import plausibility_metrics
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # both import this module
 
 MODEL_DEPENDENT = "model-dependent"
 """The question that randomized weights answer."""
-SIDE_TEXTS = 26
+SIDE_TEXTS = 20
 """The first texts, of which explanations are computed again: with random weights, and after an edit."""
 MODEL_CHANGE = 0.5
 """A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
@@ -338,8 +338,8 @@ class Complete(Question):
         """By the interval of the mean error; a text that was not drawn may miss as much as the worst one."""
         value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
         verdict, needed = Verdict.UNDECIDED, None
-        if rules.is_early or len(gaps) < MIN_TEXTS:
-            needed = MIN_TEXTS
+        if rules.is_early or len(gaps) < MIN_ANSWER_TEXTS:
+            needed = MIN_ANSWER_TEXTS
         elif high <= COMPLETE_ERROR:
             verdict = Verdict.SUPPORTED
         elif low > COMPLETE_ERROR:

@@ -298,6 +298,8 @@ class _Audit:
         self.overhead: float | None = None
         self.pace = 1.0
         self.write_error: WriteError | None = None
+        self.evidence = ""
+        """A digest of what was looked at, which names the stored result."""
 
     def _identity(self) -> str:
         """A digest of model, data, seed and scores made elsewhere, as they are now."""
@@ -373,7 +375,7 @@ class _Audit:
         analysis, result = self._result()
         if result.finished and self.write_error is None:
             # One document for each look: another audit of the model, with fewer texts or other data, replaces none.
-            name = f"{self.model_digest[:16]}-{self.identity}-{result.look}"
+            name = f"{self.model_digest[:16]}-{self.identity}-{self.evidence}"
             self.workspace.write_document(f"{AUDITS}/{name}.json", result.to_json())
         return analysis, result
 
@@ -809,7 +811,7 @@ class _Audit:
             asked: texts of which all questions are asked.
         """
         evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.plan.methods)]).encode()).hexdigest()[:12]
-        look = Look(texts, evidence)
+        look, self.evidence = Look(texts, evidence), evidence
         known = self.state
         for _ in range(0 if self.write_error is not None else MAX_ATTEMPTS_TO_RECORD):
             if look in known.looks:
@@ -823,8 +825,8 @@ class _Audit:
             raise WriteError(f"what is written in {self.workspace}/{AUDITS} cannot be read: check its permissions")
         if look not in known.looks:
             warnings.warn(
-                f"this look at the audit cannot be remembered, because the workspace {self.workspace} cannot be written: "
-                "copy the workspace before you go on with the audit",
+                f"this look at the audit cannot be remembered, because the workspace {self.workspace} cannot be "
+                "written: copy the workspace before you go on with the audit",
                 stacklevel=2,
             )
         return look_number(known.looks, look)

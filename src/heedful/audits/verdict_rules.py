@@ -33,13 +33,13 @@ from heedful.results import Finding, Statistic, Verdict
 from heedful.store.recipe import derive_seed
 
 ALPHA = 0.05
-MIN_TEXTS = 12
+MIN_ANSWER_TEXTS = 12
 """Fewer texts decide no question; faithfulness needs `MIN_EXAMPLES`, and no look is counted before."""
 MIN_SHARE = 0.1
 """An explanation must clearly reach this share of the achievable; one that clearly does not is not faithful."""
 TIER_MARGIN = 0.05
 """A method is in a lower tier if it is clearly this share of the achievable, or more, below the best of a tier."""
-ROUNDING = 1e-9
+EQUAL_OUTPUTS = 1e-9
 """Smaller differences of outputs are none."""
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
 """The measures of faithfulness, and whether more or less is better."""
@@ -135,7 +135,7 @@ class Rules:
         table = self.evidence.erasure[key]
         gains = SIGNS[key[0]] * table[[*self.evidence.methods, *self.evidence.blind, BEST]].sub(table[NULL], axis=0)
         # Equal outputs differ from their mean by rounding, which may have the same sign on every text.
-        rounded: pd.DataFrame = gains.mask(gains.abs() < ROUNDING, 0.0)[np.isfinite(gains[BEST])]
+        rounded: pd.DataFrame = gains.mask(gains.abs() < EQUAL_OUTPUTS, 0.0)[np.isfinite(gains[BEST])]
         return rounded
 
     def _better_than_random(self, key: ErasureKey) -> dict[str, float]:
@@ -369,8 +369,8 @@ class Rules:
             values = columns[name]
             value, low, high = mean_interval(values, scale.lowest, scale.highest, self.alpha)
             verdict, needed, reason = Verdict.UNDECIDED, None, sentence.format(value=value)
-            if self.is_early or len(values) < MIN_TEXTS:
-                needed = MIN_EXAMPLES if self.is_early else MIN_TEXTS
+            if self.is_early or len(values) < MIN_ANSWER_TEXTS:
+                needed = MIN_EXAMPLES if self.is_early else MIN_ANSWER_TEXTS
                 reason = f"{reason}, on {len(values)} texts"
             elif above[name] <= self.alpha:
                 verdict = Verdict.SUPPORTED

@@ -27,7 +27,7 @@ _POWER_QUANTILE = 0.84
 """Of the normal distribution at 80 %."""
 _LEAST = 1e-9
 """No p-value is smaller."""
-Values = NDArray[np.float64]
+_Values = NDArray[np.float64]
 
 
 @cache
@@ -54,7 +54,7 @@ def _student_quantile(count: int, alpha: float) -> float:
     return float(special.stdtrit(count, 1 - alpha))
 
 
-def upper_bound(values: Values, highest: float, alpha: float) -> float:
+def upper_bound(values: _Values, highest: float, alpha: float) -> float:
     """A bound below which the mean lies with probability 1 - alpha, of values that cannot exceed `highest`.
 
     With w more values at the end of the range, mean and standard deviation are those of n + w values, and the bound is
@@ -77,12 +77,12 @@ def _upper_bound(count: int, mean: float, variance: float, highest: float, alpha
     return mean + weight * gap / total + _student_quantile(count, alpha) * spread / math.sqrt(total - 1)
 
 
-def lower_bound(values: Values, lowest: float, alpha: float) -> float:
+def lower_bound(values: _Values, lowest: float, alpha: float) -> float:
     """A bound above which the mean lies with probability 1 - alpha, of values that cannot be below `lowest`."""
     return -upper_bound(-values, -lowest, alpha)
 
 
-def mean_interval(values: Values, lowest: float, highest: float, alpha: float) -> Interval:
+def mean_interval(values: _Values, lowest: float, highest: float, alpha: float) -> Interval:
     """The mean with both bounds, each of which it lies beyond with probability alpha.
 
     >>> [round(end, 3) for end in mean_interval(np.array([0.4, 0.5, 0.6] * 10), 0.0, 1.0, 0.025)]
@@ -92,7 +92,7 @@ def mean_interval(values: Values, lowest: float, highest: float, alpha: float) -
     return Interval(mean, lower_bound(values, lowest, alpha), upper_bound(values, highest, alpha))
 
 
-def p_value(values: Values, lowest: float, threshold: float = 0.0) -> float:
+def p_value(values: _Values, lowest: float, threshold: float = 0.0) -> float:
     """The smallest alpha whose lower bound is at or above the threshold: a test that the mean is at most that.
 
     NaN for fewer than 2 values; 1 if the mean is at most the threshold.
@@ -113,7 +113,7 @@ def p_value(values: Values, lowest: float, threshold: float = 0.0) -> float:
     return math.exp(high)
 
 
-def sample_size(values: Values, lowest: float, threshold: float, alpha: float) -> int | None:
+def sample_size(values: _Values, lowest: float, threshold: float, alpha: float) -> int | None:
     """How many examples would probably show that the mean is above the threshold, as an order of magnitude.
 
     The mean of so many examples is expected 0.84 standard errors below the present one in one of five cases (power of
@@ -132,7 +132,7 @@ def sample_size(values: Values, lowest: float, threshold: float, alpha: float) -
     return None
 
 
-def ratio_bound(parts: Values, wholes: Values, alpha: float) -> float:
+def ratio_bound(parts: _Values, wholes: _Values, alpha: float) -> float:
     """A bound below which the ratio of two means lies with probability 1 - alpha, where no part exceeds its whole.
 
     A ratio r is above the bound if the mean of part - r whole is below 0 at level alpha (Fieller 1954). A part that was

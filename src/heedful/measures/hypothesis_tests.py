@@ -1,10 +1,9 @@
-"""One-sided tests of means by the studentised bootstrap, Holm's correction, and the sample size that a test needs."""
+"""One-sided tests of means by the studentised bootstrap, and Holm's correction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import torch
 from torch import Generator, Tensor
@@ -13,7 +12,6 @@ from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_means
 
 RESAMPLES = 10_000
 """Enough to tell p-values of .001 apart."""
-POWER = 0.8
 
 
 def studentised_p_values(columns: Tensor, *, resamples: int = RESAMPLES, generator: Generator) -> Tensor:
@@ -47,20 +45,3 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(places) - rank) * p_values[index]))
         adjusted[index] = highest
     return adjusted
-
-
-def sample_size(effect: float, deviation: float, alpha: float, power: float = POWER) -> int | None:
-    """Examples that a one-sided test needs to find a mean of this size with this power; None for an effect of 0.
-
-    n = ((z(1 - alpha) + z(power)) deviation / effect)², at least `MIN_EXAMPLES`.
-
-    >>> sample_size(0.5, 1.0, 0.05)
-    25
-    >>> sample_size(0.1, 1.0, 0.05)
-    619
-    """
-    if not effect or not math.isfinite(effect) or not math.isfinite(deviation):
-        return None
-    normal = NormalDist()
-    needed = ((normal.inv_cdf(1 - alpha) + normal.inv_cdf(power)) * deviation / effect) ** 2
-    return max(MIN_EXAMPLES, math.ceil(needed))
