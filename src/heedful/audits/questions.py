@@ -234,8 +234,9 @@ class ModelDependent(MeanQuestion):
     meaning = "change of the scores when the weights are randomized"
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
-        for name, method in plan.recomputable.items() if plan.has_weights else ():
-            for seed in RANDOMIZED_SEEDS:
+        # All methods under one copy before the next one is drawn: only one is kept in memory.
+        for seed in RANDOMIZED_SEEDS if plan.has_weights else ():
+            for name, method in plan.recomputable.items():
                 yield name, BlockAttributions(plan.sample, method, block, randomized=seed)
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
