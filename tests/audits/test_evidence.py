@@ -102,7 +102,7 @@ def test_the_blocks_are_the_sample_from_the_first_text_to_the_last() -> None:
 def test_all_methods_see_the_same_texts(sample: TextSample, workspace: Workspace) -> None:
     table = workspace.get(sample).table
     for method in (RawAttention(), Random(seed=4)):
-        found = concatenate([BlockAttributions(sample, method, block) for block in range(4)], workspace)
+        found = concatenate([BlockAttributions(sample, method, block) for block in range(5)], workspace)
         assert found["uid"].tolist() == table["uid"].tolist()[:12]
         assert found["predicted"].tolist() == table["predicted"].tolist()[:12]
 
@@ -192,7 +192,7 @@ def test_an_edit_keeps_the_words_and_the_prediction(
 ) -> None:
     examples = {example.uid: example for example in Verdicts(40).read(Path()).test}
     table, count = workspace.get(sample).table.set_index("uid"), 0
-    for block in range(4):
+    for block in range(5):
         for uid, parts, change in workspace.get(BlockEdits(sample, block)).table.itertuples(index=False):
             before, after = str(examples[uid].parts[0]).split(), parts[0].split()
             assert len(before) == len(after)
@@ -226,7 +226,7 @@ def batch_of(explainer: Explainer, uids: Sequence[str]) -> Batch:
 def test_scores_of_words_are_those_of_an_explanation_of_the_text_alone(
     method: Method, explainer: Explainer, sample: TextSample, workspace: Workspace
 ) -> None:
-    found = workspace.get(BlockAttributions(sample, method, 4)).table
+    found = workspace.get(BlockAttributions(sample, method, 5)).table
     several_tokens = 0
     for uid, scores, numbers, predicted in zip(
         *(found[name] for name in ("uid", "word_scores", "word_numbers", "predicted")), strict=True
@@ -259,7 +259,7 @@ def test_kernel_shap_draws_two_samples_per_word_of_a_long_text(explainer: Explai
     long = " ".join(["film plot very wonderful the a scene actor"] * 2)
     workspace, sample = Workspace(tmp_path), given_sample(explainer, long, "a very wonderful film")
     method = KernelShap(n_samples=20, feature="word")
-    found = workspace.get(BlockAttributions(sample, method, 0)).table.set_index("uid")
+    found = concatenate([BlockAttributions(sample, method, block) for block in (0, 1)], workspace).set_index("uid")
     for place, text in enumerate((long, "a very wonderful film")):
         batch = explainer.tokenizer([Example(f"t{place}", (text,))])
         enough = replace(method, n_samples=32 if text == long else 20)
@@ -274,9 +274,9 @@ def test_erasure_and_search_of_a_block_are_those_of_its_texts(
     explainer: Explainer, sample: TextSample, workspace: Workspace
 ) -> None:
     ways: tuple[Baseline, ...] = ("delete", "unk")
-    erased = workspace.get(BlockErasure(BlockAttributions(sample, IG, 2), ways)).table
-    searched = workspace.get(BlockSearch(sample, 2, ways)).table
-    scores = workspace.get(BlockAttributions(sample, IG, 2)).table.set_index("uid")
+    erased = workspace.get(BlockErasure(BlockAttributions(sample, IG, 3), ways)).table
+    searched = workspace.get(BlockSearch(sample, 3, ways)).table
+    scores = workspace.get(BlockAttributions(sample, IG, 3)).table.set_index("uid")
     assert len(erased) == len(searched) == 8
     for way in ways:
         own, best = (table[table["deletion"] == way].set_index("uid") for table in (erased, searched))
@@ -355,8 +355,8 @@ def test_the_cut_into_blocks_changes_nothing(
     def erasure(block: int) -> BlockErasure:
         return BlockErasure(BlockAttributions(sample, RawAttention(), block), ("delete", "unk"))
 
-    whole = concatenate([erasure(block) for block in range(4)], workspace)
-    # The first twelve texts in blocks of two and four, or of five and seven.
+    whole = concatenate([erasure(block) for block in range(5)], workspace)
+    # The first twelve texts in blocks of up to four, or of five and seven.
     monkeypatch.setattr(evidence, "FIRST_BLOCKS", (5,))
     monkeypatch.setattr(evidence, "BLOCK_TEXTS", 7)
     found = concatenate([erasure(block) for block in range(2)], Workspace(tmp_path))
@@ -367,7 +367,7 @@ def test_the_cut_into_blocks_changes_nothing(
 
 
 def test_the_last_block_holds_what_is_left(sample: TextSample, workspace: Workspace) -> None:
-    last = read_block(sample, 7, workspace)
+    last = read_block(sample, 8, workspace)
     assert len(last.examples) == 40 - 36
     assert workspace.get(sample).table["uid"].tolist()[36:] == [*last.examples]
 

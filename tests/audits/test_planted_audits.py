@@ -11,18 +11,11 @@ import pytest
 
 from benchmarks.planted_audits import MODELS, audit_planted
 from heedful.audits.audit_result import Audit
-from heedful.audits.questions import ModelDependent
 from heedful.audits.work_list import CONTROL_METHODS
 from heedful.results import Decision, Verdict
 
 pytestmark = pytest.mark.slow
 SEED, TEXTS = 2, 28
-
-
-@pytest.fixture(autouse=True)
-def all_texts_under_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verdict rules ask for 25 texts; to be removed when they accept the 12 of which this question is asked."""
-    monkeypatch.setattr(ModelDependent, "texts", float("inf"))
 
 
 def planted_audit(name: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> Audit:

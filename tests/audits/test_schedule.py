@@ -275,7 +275,7 @@ def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
         assert other.recommended == ()
         assert find_recommendation(explainer.identity, tmp_path) == expected
     with monkeypatch.context() as patch:
-        interrupt(patch, 6)
+        interrupt(patch, 7)
         assert not audit(explainer, Sums(), options=options(44), workspace=tmp_path).finished
     assert find_recommendation(explainer.identity, tmp_path) == expected
 
@@ -487,7 +487,7 @@ def test_an_interrupt_keeps_finished_texts_and_gives_their_result(
     done: Done, explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        interrupt(patch, 4)
+        interrupt(patch, 5)
         result = audit(explainer, Sums(), options=options(), workspace=tmp_path)
     assert not result.finished
     assert result.data.texts == 12
@@ -690,7 +690,7 @@ def test_work_that_takes_longer_than_what_is_left_is_not_begun(explainer: Explai
     sample = running.workspace.get(running.plan.sample)
     running.table, running.plan.ways = sample.table, ("delete", "unk")
     first = running._missing([0])
-    running.costs = {BlockSearch.kind: 200.0}  # two texts of 200 s in five minutes
+    running.costs = {BlockSearch.kind: 400.0}  # 400 s in five minutes
     running._run_items(first)
     assert running._missing([0]) == first
     running.costs = {BlockSearch.kind: 1.0}
@@ -737,7 +737,7 @@ def test_too_little_time_for_verdicts_is_a_result_with_the_minutes_that_would_de
     monkeypatch.setattr(schedule._Audit, "_run_items", run_first)
     chosen = replace(options(), texts=None)
     result = audit(explainer, Sums(), options=chosen, workspace=tmp_path / "w", out=tmp_path / "o", say=lines.append)
-    assert result.data.texts == 2
+    assert result.data.texts == 1
     assert result.finished
     note = result.untested[schedule.VERDICTS]
     assert re.search(r"about \d+ more minutes.*minutes=\d+", note)

@@ -48,7 +48,7 @@ from heedful.types import (
 
 POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
-FIRST_BLOCKS = (2, 4, 8, 12)
+FIRST_BLOCKS = (1, 2, 4, 8, 12)
 """Where the first blocks end; from the very first one the time of the others is estimated."""
 BLOCK_TEXTS = 8
 """Texts of every other block. All methods finish a block before the next one, so small blocks lose little when the time
@@ -68,8 +68,8 @@ _Texts = Literal["original", "edited"]
 def block_range(block: int) -> range:
     """The places in the sample that a block holds.
 
-    >>> [block_range(block) for block in range(5)]
-    [range(0, 2), range(2, 4), range(4, 8), range(8, 12), range(12, 20)]
+    >>> [block_range(block) for block in range(6)]
+    [range(0, 1), range(1, 2), range(2, 4), range(4, 8), range(8, 12), range(12, 20)]
     """
     ends = (0, *FIRST_BLOCKS)
     if block < len(FIRST_BLOCKS):

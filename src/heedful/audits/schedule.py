@@ -790,7 +790,7 @@ class _Audit:
             raise KeyboardInterrupt
         if not main:
             raise UserError(
-                f"minutes={self.options.minutes:g} is too short for the first {len(block_range(0))} texts; allow more "
+                f"minutes={self.options.minutes:g} is too short for a first text; allow more "
                 "minutes, or choose fewer methods; finished work is kept"
             )
         self._drop_unfinished(main, full)
