@@ -137,9 +137,9 @@ class AuditAnalysis:
         if not names or not columns:
             return ()
         smallest = pd.concat(columns, axis=1).min(axis=1)
-        predicted = dict(zip(self.table["uid"], self.table["predicted"], strict=True))
-        by_class = smallest.groupby([int(predicted[uid]) for uid in smallest.index])
-        groups = [("", smallest), *((names[int(str(index))], values) for index, values in by_class)]
+        predicted = self.table.set_index("uid")["predicted"].reindex(smallest.index)
+        by_class = [(name, smallest[predicted == index]) for index, name in enumerate(names)]
+        groups = [("", smallest), *((name, values) for name, values in by_class if len(values))]
         return tuple(
             Statistic(BEST_DROP, "", subset, *mean_interval(defined(values), 0.0, 1.0, rules.alpha), len(values))
             for subset, values in groups
