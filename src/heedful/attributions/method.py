@@ -1,7 +1,7 @@
 """What every attribution method has: tags, a registered name, options; and what methods share to compute scores.
 
-A new method is a frozen dataclass with `@register("its-name")` and `tags`. The rest of the library asks its tags and
-its options; it never asks for its class or its name.
+A new method is a frozen dataclass with `@register("its-name")`, `tags` and the `__call__` of `types.Method`. The rest
+of the library asks its tags and its options; it never asks for its class or its name.
 
 Tensors lie on the unit axis of a batch, one unit per token or image patch. A *feature* is what a perturbation method
 removes as one: a token, or a word with all its subword tokens. A feature index `[batch unit]` numbers the features of

@@ -2,7 +2,7 @@
 
 The rule of faithfulness is here: better than random scores on every measure that counts, of which every way of deletion
 must have one, and clearly above `MIN_SHARE` of the achievable (Holm over methods). The rules of the other questions are
-in `questions`, from the tests of means here.
+in `questions`, from the tests of means here; what may be shown follows from all of them in `decisions`.
 
 That a method is better is tested by the studentized bootstrap. That it is not is tested by bounds of means of bounded
 values (`measures.bounded_mean`): gains are rare and large, and a sample without one must not refute a method, so a text

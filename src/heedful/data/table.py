@@ -3,6 +3,7 @@
 `detect_columns` finds the columns, and all rows become examples in the same way. `Table` is what a model is trained on:
 every mistake in a row is refused with file, line and remedy, and missing splits are held out from train.
 `EvaluationTable` is what a given model is tested on: rows without a text and repeated texts are counted and left out.
+The bytes of each format are read by `data.io`.
 """
 
 from __future__ import annotations

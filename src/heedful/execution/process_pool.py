@@ -1,6 +1,7 @@
 """Worker processes of this machine, one torch thread each, on pebble: a crashed worker does not affect other recipes.
 
 A recipe whose worker process dies is tried once more; workers report their progress through one pipe.
+Which recipes are next is decided by `execution.runner`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every record is a document of its own, numbered from 1 and created only if there is none of that number: writers side by
 side, on one machine or on several, cannot overwrite each other. Each has a checksum. A damaged or deleted record is
-still one record, so that nothing that is counted by records starts anew.
+still one record, so that nothing that is counted by records starts anew. The looks of an audit are kept in one.
 """
 
 from __future__ import annotations
