@@ -4,7 +4,8 @@ Objects are never renamed. The files of an artefact are objects whose names cont
 content (`objects/<artefact>/<digest>-table.parquet`); when all are stored, its manifest (`manifests/<artefact>.json`)
 is created on the condition that there is none. An artefact exists if and only if its manifest does, and of two writers
 the second takes what the first has stored. Where a filesystem has no conditional creation, two writers at the same
-moment may both store a manifest: the later one stays, and the objects of both are there. `workspace` has what folders and stores have in common.
+moment may both store a manifest: the later one stays, and the objects of both are there. What folders
+and stores have in common is in `workspace`.
 """
 
 from __future__ import annotations
