@@ -312,6 +312,7 @@ def test_a_network_in_memory_stays_where_it_is(device: str, folder: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["vit", "swin", "swinv2"])
+@pytest.mark.slow
 def test_networks_of_images_support_the_same_methods_as_on_the_cpu(kind: str, places: Places) -> None:
     """Every method is tried on each: those that fail on a device would be refusals of their own."""
     recipe = next(match for match in matching_kinds(kind) if match.units == "image")

@@ -12,6 +12,7 @@ SHARE = 12
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.slow
 def test_hostile_inputs_are_refused_in_one_line_and_in_time(part: str) -> None:
     step = max(1, len(cases(part)) // SHARE)
     seen = [*run_campaign({part: lambda number: number % step == 0})]

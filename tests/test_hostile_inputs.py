@@ -711,6 +711,7 @@ def test_absurd_numbers_are_refused_before_any_work(words: tuple[str, ...]) -> N
     assert words[-2] in err
 
 
+@pytest.mark.slow
 def test_an_empty_name_of_a_table_is_not_the_paper_on_its_own_corpora(tmp_path: Path) -> None:
     assert "not a folder that datasets' save_to_disk wrote" in refused("run", "attefa", "--data", "", "-w", tmp_path)
 

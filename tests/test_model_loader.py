@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("given") / "model")
 
 
+@pytest.mark.slow
 def test_a_text_is_explained_without_training_and_hashed_only_if_there_is_an_audit(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ print(*[Workspace("nowhere").artefact_name(recipe(each)) for each in found])
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_what_is_known_or_named() -> None:
     root = Path(__file__).parents[2]
     lines = [

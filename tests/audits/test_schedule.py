@@ -181,6 +181,7 @@ def test_the_verdicts_on_a_sum_are_right(done: Done) -> None:
         assert "raw-attention" not in result.recommended
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_show_its_attention_is_audited_by_all_other_methods(tmp_path: Path) -> None:
     unread = additive()
     unread.model.attention_refusal = "its attention is <hidden>"
@@ -258,6 +259,7 @@ def test_the_result_is_where_explanations_look_for_it(done: Done) -> None:
     assert found.not_passed["raw-attention"] == done.second.method("raw-attention").reason
 
 
+@pytest.mark.slow
 def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +336,7 @@ def test_no_damage_of_a_record_gives_a_look_back(explainer: Explainer, tmp_path:
         assert prepared(explainer, tmp_path, 60)._count_look(30, 28) == 4
 
 
+@pytest.mark.slow
 def test_a_damaged_record_makes_the_tests_of_an_audit_stricter(explainer: Explainer, tmp_path: Path) -> None:
     first = audit(explainer, Sums(), options=options(28, METHODS[:1]), workspace=tmp_path)
     (path,) = records(tmp_path)
@@ -363,6 +366,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return apply
 
 
+@pytest.mark.slow
 def test_a_finished_audit_is_shown_from_a_read_only_workspace(
     explainer: Explainer, tmp_path: Path, read_only: Callable[[], None]
 ) -> None:
@@ -443,6 +447,7 @@ def test_a_model_folder_that_changes_during_an_audit_is_the_reason_that_is_given
         audit(own, tmp_path / "texts.csv", options=options(2, METHODS[:1], 1.0), workspace=tmp_path / "w")
 
 
+@pytest.mark.slow
 def test_a_folder_that_changed_after_it_was_loaded_is_not_audited_as_another_model(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -460,6 +465,7 @@ def test_a_folder_that_changed_after_it_was_loaded_is_not_audited_as_another_mod
 # Deadlines and interrupts
 
 
+@pytest.mark.slow
 def test_no_time_is_one_line_and_finished_work_is_a_result(done: Done, explainer: Explainer, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="too short") as error:
         audit(explainer, Sums(), minutes=0.001, workspace=tmp_path)
@@ -535,6 +541,7 @@ def test_a_method_that_fails_is_left_out_with_the_reason(explainer: Explainer, t
         audit(explainer, Sums(), options=AuditOptions(methods=(Failing(),), only_methods=True), workspace=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_control_or_attention_that_fails_does_not_end_the_audit(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -700,6 +707,7 @@ def test_work_that_takes_longer_than_what_is_left_is_not_begun(explainer: Explai
     assert 0.5 <= running.costs[BlockSearch.kind] < 1.0
 
 
+@pytest.mark.slow
 def test_a_further_method_that_is_not_finished_takes_no_text_away(explainer: Explainer, tmp_path: Path) -> None:
     chosen = AuditOptions(texts=12, workers=1)
     running = schedule._Audit(explainer, Sums(), chosen, Workspace(tmp_path), lambda _: None)
@@ -725,6 +733,7 @@ def test_a_further_method_that_is_not_finished_takes_no_text_away(explainer: Exp
     assert name in running.plan.methods
 
 
+@pytest.mark.slow
 def test_too_little_time_for_verdicts_is_a_result_with_the_minutes_that_would_decide(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -804,6 +813,7 @@ def frame(count: int = 60) -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 def test_a_frame_is_audited_as_the_same_rows_in_a_file(explainer: Explainer, tmp_path: Path) -> None:
     rows, chosen = frame(), options(12, METHODS[1:2])
     lists = rows.assign(rationale=[str(marks.tolist()) for marks in rows["rationale"]])
@@ -902,6 +912,7 @@ def test_a_model_that_is_sometimes_wrong_is_not_suspected() -> None:
     assert not suspected(1, 2)
 
 
+@pytest.mark.slow
 def test_posts_of_hatexplain_without_a_majority_are_audited(folder: Path, tmp_path: Path) -> None:
     path = hatexplain(tmp_path / "dataset.json", 30)
     posts = json.loads(path.read_text())
