@@ -106,6 +106,7 @@ def test_a_model_whose_eager_attention_differs_from_the_one_it_is_set_to_says_so
 DATED = "{{ strftime_now('%H:%M:%S.%f') }} {{ messages[0].content }}\n"
 
 
+@pytest.mark.slow
 def test_a_chat_template_with_the_date_is_part_of_the_recipe(tmp_path: Path) -> None:
     tokenizer = gpt2_tokenizer()
     tokenizer.chat_template = DATED

@@ -593,6 +593,7 @@ LARGE: Mapping[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("name", list(LARGE))
+@pytest.mark.slow
 def test_arrays_that_are_too_large_are_refused_before_they_are_read(name: str, tmp_path: Path) -> None:
     make, word = LARGE[name]
     path = make(tmp_path)

@@ -67,6 +67,7 @@ def examined(explainer: Explainer, folder: Path) -> Audit:
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
+@pytest.mark.slow
 def test_two_models_that_differ_in_no_weight_have_their_own_results(kind: str, tmp_path: Path) -> None:
     found = [examined(opened(subject(kind, inverted=inverted)), tmp_path) for inverted in (False, True)]
     assert [result.data.accuracy for result in found] == [1.0, 0.0]
@@ -125,6 +126,7 @@ def test_a_version_is_for_objects_in_memory(tmp_path: Path) -> None:
             load(source, version="1")
 
 
+@pytest.mark.slow
 def test_an_attribute_that_is_changed_later_counts_when_the_model_is_examined_again(tmp_path: Path) -> None:
     explainer = opened(subject("attribute", inverted=False))
     assert examined(explainer, tmp_path).data.accuracy == 1.0

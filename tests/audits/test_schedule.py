@@ -856,6 +856,7 @@ def test_a_frame_without_texts_is_one_line(rows: pd.DataFrame, explainer: Explai
 
 
 @pytest.mark.parametrize("missing", [None, "", " ", -1, "-1", "-"])
+@pytest.mark.slow
 def test_rows_without_labels_are_left_out_of_the_accuracy_alone(
     missing: object, explainer: Explainer, tmp_path: Path
 ) -> None:
@@ -980,6 +981,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("given") / "model")
 
 
+@pytest.mark.slow
 def test_pairs_are_audited_over_the_words_of_both_texts(folder: Path, tmp_path: Path) -> None:
     texts = [str(example.parts[0]) for example in Verdicts(30).read(tmp_path).test]
     rows = [f"{text},{other}\n" for text, other in zip(texts, reversed(texts), strict=True)]
