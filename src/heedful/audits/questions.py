@@ -25,12 +25,14 @@ from heedful.audits.evidence import (
     BlockAttributions,
     BlockErasure,
     BlockSearch,
+    block_range,
     rank_correlations,
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, MeanScale, Rules, defined
 from heedful.figures import Chart
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.results import Finding, Statistic, Verdict
@@ -47,6 +49,8 @@ MODEL_DEPENDENT = "model-dependent"
 """The question that randomized weights answer."""
 SIDE_TEXTS = 20
 """The first texts, of which explanations are computed again: with random weights, and after an edit."""
+SIDE_STRIDE = 3
+"""Of later texts, explanations are computed again for one block in so many."""
 MODEL_CHANGE = 0.5
 """A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
 STABLE_CORRELATION = 0.7
@@ -78,7 +82,8 @@ class Topic:
         limits: what the verdict does not mean.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
-        texts: how many texts, the first ones, it is asked of; infinity asks it of all.
+        texts: it is asked of the first texts, so many of them, and of every third block of the others; infinity asks it
+            of all.
     """
 
     name: ClassVar[str]
@@ -91,6 +96,10 @@ class Topic:
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
     texts: ClassVar[float] = math.inf
+
+    def is_asked(self, block: int) -> bool:
+        """Whether it is asked of the texts of a block."""
+        return block_range(block).start < self.texts or block % SIDE_STRIDE == SIDE_STRIDE - 1
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         """What must be computed for a block of texts, each with the method it is for, or "" for none."""
@@ -169,7 +178,13 @@ class MeanQuestion(Question):
     def judge(self, rules: Rules, table: pd.DataFrame) -> dict[str, Finding]:
         """The verdict on every method from a column per method."""
         scale = MeanScale(self.metric, self.lowest, self.highest, self.limit, self.chance)
-        return rules.judge_means(self.name, table, scale, self.reason)
+        answers = rules.judge_means(self.name, table, scale, self.reason)
+        if math.isinf(self.texts):
+            return answers
+        return {
+            name: replace(answer, texts_needed=answer.texts_needed and texts_in_all(answer.texts_needed))
+            for name, answer in answers.items()
+        }
 
 
 class Faithful(Question):
@@ -225,7 +240,7 @@ class ModelDependent(MeanQuestion):
     measured = (
         "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
         "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated or opposed. "
-        f"Every block of texts has another random copy, on the first {SIDE_TEXTS} texts."
+        "Every block of texts has another random copy; the first texts and a third of the later ones are used."
     )
     null = "No change."
     rule = (
@@ -339,7 +354,7 @@ class Complete(Question):
         value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
         verdict, needed = Verdict.UNDECIDED, None
         if rules.is_early or len(gaps) < MIN_ANSWER_TEXTS:
-            needed = MIN_ANSWER_TEXTS
+            needed = MIN_EXAMPLES if rules.is_early else MIN_ANSWER_TEXTS
         elif high <= COMPLETE_ERROR:
             verdict = Verdict.SUPPORTED
         elif low > COMPLETE_ERROR:
@@ -586,6 +601,21 @@ QUESTIONS: tuple[Question, ...] = (
 """What is asked of every method, in the order of the verdict matrix."""
 TOPICS: Mapping[str, Topic] = {topic.name: topic for topic in (*QUESTIONS, ATTENTION_FINDINGS)}
 """The pages of an audit by name."""
+
+
+def texts_in_all(asked: int) -> int:
+    """The texts of an audit in which a question of the first and of every third block is asked of so many texts.
+
+    Larger numbers are rounded up to one digit, as they are orders of magnitude.
+
+    >>> [texts_in_all(asked) for asked in (12, 25, 40, 100, 150_000)]
+    [12, 25, 80, 300, 500000]
+    """
+    if asked <= MIN_EXAMPLES:
+        return asked
+    texts = SIDE_TEXTS + SIDE_STRIDE * (asked - SIDE_TEXTS)
+    unit: int = 10 ** int(math.log10(texts))
+    return math.ceil(texts / unit) * unit
 
 
 def _correlations(question: Question, work: FinishedWork) -> dict[str, pd.Series]:

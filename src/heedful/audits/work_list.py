@@ -14,7 +14,7 @@ import pandas as pd
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.method import Baseline
 from heedful.audits.blind_scores import BLIND_RULES, BlindScores
-from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, block_range, concatenate
+from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS, Topic
 from heedful.audits.verdict_rules import FAITHFUL, NULL
@@ -118,7 +118,7 @@ class AuditPlan:
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
         for topic in TOPICS.values():
-            if block_range(block).start < topic.texts and topic.name not in self.left_out:
+            if topic.is_asked(block) and topic.name not in self.left_out:
                 for method, recipe in topic.work(self, block):
                     yield WorkItem(recipe, topic, method, block)
 

@@ -1,10 +1,10 @@
 """Intervals and tests of means of bounded values, at their level from few and skewed values on.
 
-A bootstrap cannot know of what it has not seen: of 28 texts on which a method does nothing, one in five samples comes
-from a method that helps on every twentieth text, and its interval excludes the true mean. What is known is how large
-a value can be. So each bound is that of Student's t for the sample and a little more: some values at the far end of the
-range, as many as make the bound of a sample without any spread that of Clopper and Pearson (1934), 1 - alpha^(1/n) of
-the range. Agresti and Coull (1998) add two values to a sample of zeros and ones for the same reason.
+A bootstrap cannot know of what it has not seen: a method that helps on every twentieth text helps on none of 28 texts
+in 24 % of samples, and an interval from such a sample excludes the true mean. What is known is how large a value can
+be. So each bound is that of Student's t for the sample and a little more: some values at the far end of the range, as
+many as make the bound of a sample without any spread that of Clopper and Pearson (1934), 1 - alpha^(1/n) of the range.
+Agresti and Coull (1998) add two values to a sample of zeros and ones for the same reason.
 
 The mean lies beyond a bound in at most 1.2 alpha of samples, from 8 values on, for zeros and ones of any share and
 everything milder; far less often where values near the end of the range are rare (`benchmarks/interval_coverage.py`).
