@@ -146,13 +146,13 @@ DEFAULTS = {
     "gradient-norm": "GradientNorm(order=2, output='probability', special_tokens=False)",
     "gradient-sum": "GradientSum(output='probability', special_tokens=False)",
     "input-x-gradient": "InputXGradient(output='probability', special_tokens=False)",
-    "integrated-gradients": "IntegratedGradients(n_steps=50, baselines='pad', output='probability', special_tokens=False)",  # noqa: E501
+    "integrated-gradients": "IntegratedGradients(n_steps=50, baselines='pad', output='probability', special_tokens=False, error=None)",  # noqa: E501
     "gradient-shap": "GradientShap(n_samples=5, seed=0, baselines='pad', output='probability', special_tokens=False)",
     "deep-lift": "DeepLift(baselines='pad', output='probability', special_tokens=False)",
     "deep-shap": "DeepShap(n_baselines=2, stdevs=0.0, seed=0, baselines='pad', output='probability', special_tokens=False)",  # noqa: E501
     "leave-one-out": "LeaveOneOut(output='probability', feature='unit')",
     "occlusion": "Occlusion(window=1, baselines='pad', feature='unit', output='probability', special_tokens=False)",
-    "lime": "Lime(n_samples=1000, baselines='pad', kernel_width=1.0, ridge=1.0, seed=0, feature='unit', output='probability', special_tokens=False, error=None)",  # noqa: E501
+    "lime": "Lime(n_samples=1000, baselines='pad', kernel_width=1.0, ridge=1.0, seed=0, feature='unit', output='probability', special_tokens=False, error=None, paired=False)",  # noqa: E501
     "kernel-shap": "KernelShap(n_samples=1000, baselines='pad', seed=0, feature='unit', output='probability', special_tokens=False, error=None)",  # noqa: E501
     "shapley": "Shapley(baselines='pad', feature='unit', output='probability', special_tokens=False)",
     "head-attention": "HeadAttention(layer=-1, head=None, row='class', special_tokens=False)",

@@ -89,7 +89,7 @@ def test_a_path_is_summed_in_float64_and_read_in_the_dtype_of_its_ends() -> None
         seen.append(states.dtype)
         return states.sum((1, 2))
 
-    scores = integrate_path(output_at, ONE, (start, end), points.unsqueeze(0), weights)
+    scores = integrate_path(output_at, ONE, (start, end), points.unsqueeze(0), weights.unsqueeze(1))
     assert set(seen) == {torch.float32}
     assert scores.dtype == torch.float64
     # In float32, 1 - 1e-9 is 1.

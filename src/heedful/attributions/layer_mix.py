@@ -117,7 +117,7 @@ class LayerMix(LearnedMix):
                 logits = read_layers(model, single, embeddings[row, :width], replacement).logits
                 return target_output(model.task, logits, target[row], self.output)
 
-            scores.append(integrate_path(output_at, batch, (reference, text), points, weights))
+            scores.append(integrate_path(output_at, batch, (reference, text), points, weights.unsqueeze(1)).squeeze(2))
             with torch.no_grad():
                 errors.append(scores[-1].sum(1) - (output_at(all_rows, text) - output_at(all_rows, reference)))
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)

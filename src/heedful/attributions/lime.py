@@ -6,6 +6,7 @@ that an instance lacks is a column of zeros with coefficient 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -116,9 +117,12 @@ class Lime(CheckedOptions):
             score, after at least five per feature. The outputs of the other samples are then those that a Gaussian
             process predicts from the outputs so far, and the posterior errors are those of the prediction: with all
             samples read the scores are the same as without `error`. None reads all samples.
+        paired: follow each sample by its complement. Scores of one seed then vary about as much as those of twice as
+            many single samples.
     """
 
     tags: ClassVar[MethodTags] = MethodTags()
+    word_options: ClassVar[Mapping[str, object]] = {"n_samples": 100, "paired": True}
 
     revision: ClassVar[int] = 3
 
@@ -131,6 +135,7 @@ class Lime(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
     error: Annotated[float, Bounds(above=0, below=1)] | None = None
+    paired: bool = False
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -164,9 +169,12 @@ class Lime(CheckedOptions):
         """The features that each sample keeps `[batch sample feature]`; False where a row has no such feature."""
         counts = feature_counts(index)
         width = max(1, int(counts.max()))
-        present = torch.arange(width, device=index.device) < counts.unsqueeze(1)
-        draws = sample_uniform(example_seeds("lime", self.seed, batch), self.n_samples, width)
-        return (draws < 0.5) & present.unsqueeze(1)
+        present = (torch.arange(width, device=index.device) < counts.unsqueeze(1)).unsqueeze(1)
+        drawn = -(-self.n_samples // 2) if self.paired else self.n_samples
+        kept = sample_uniform(example_seeds("lime", self.seed, batch), drawn, width) < 0.5
+        if self.paired:
+            kept = torch.stack((kept, ~kept), 2).flatten(1, 2)[:, : self.n_samples]
+        return kept & present
 
     def sample_weights(self, model: Model, batch: Batch, index: Tensor, coalitions: Tensor) -> Tensor:
         """The weight of each sample in the regression `[batch sample]`, in float64."""

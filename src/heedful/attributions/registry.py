@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeAlias
 
-from heedful.attributions.method import change_option, method_name, on_words, option_values, registered_methods
+from heedful.attributions.method import CheckedOptions, change_option, method_name, on_words, registered_methods
 from heedful.types import Method, UserError, check_methods, shorten
 
 METHODS: Mapping[str, Callable[[], Method]] = registered_methods()
 Methods: TypeAlias = "str | Method | Sequence[str | Method]"
 """Names of the catalogue or methods, one or several."""
-WORD_SAMPLES = 200
-"""Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
 
 
 def find_method(name: str) -> Method:
@@ -71,17 +69,16 @@ def _read_option(text: str, default: object) -> object:
 def method_for_words(method: str | Method) -> Method:
     """A method by its name or itself; one that removes tokens removes whole words.
 
-    By name, LIME and KernelSHAP draw `WORD_SAMPLES` samples: a text has fewer words than tokens.
+    By name, methods have their `word_options`: a text has fewer words than tokens.
 
     >>> from heedful.attributions import Lime
-    >>> method_for_words("lime") == Lime(feature="word", n_samples=WORD_SAMPLES)
+    >>> method_for_words("lime") == Lime(feature="word", n_samples=100, paired=True)
     True
     """
     chosen = find_method(method) if isinstance(method, str) else method
     check_methods((chosen,), "method")
-    is_default = isinstance(method, str) and chosen in [make() for make in METHODS.values()]
-    if is_default and any(option_values(chosen, "feature")):
-        chosen = change_option(chosen, "n_samples", lambda _: WORD_SAMPLES)
+    if isinstance(method, str) and isinstance(chosen, CheckedOptions) and chosen == type(chosen)():
+        chosen = chosen.for_words()
     return on_words(chosen)
 
 

@@ -8,6 +8,7 @@ them, each with its complement, which reduces the variance.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import comb
@@ -73,6 +74,7 @@ class KernelShap(CheckedOptions):
     """
 
     tags: ClassVar[MethodTags] = MethodTags()
+    word_options: ClassVar[Mapping[str, object]] = {"n_samples": 200, "error": 0.2}
 
     revision: ClassVar[int] = 3
 
@@ -125,7 +127,8 @@ class KernelShap(CheckedOptions):
         self, error: float, read: CoalitionReader, text: Batch, index: Tensor
     ) -> tuple[Tensor, Tensor, int]:
         seeds = example_seeds("kernel", self.seed, text)
-        return sample_shapley_values(read, seeds, int(feature_counts(index)), self.n_samples, error)
+        features = int(feature_counts(index))
+        return sample_shapley_values(read, seeds, features, max(self.n_samples, 2 * features), error)
 
 
 def sample_shapley_values(

@@ -21,9 +21,9 @@ from heedful.types import Batch, Model
 
 MAX_ENUMERATED_WORDS = 8
 """Of a text of so many words all 256 sets can be read."""
-PAIRED_WORDS = 8
+PAIRED_WORDS = 5
 """Words of a longer text of which the search tries every pair, and then larger sets."""
-BEAM = 3
+BEAM = 2
 """Sets of more than two words that go on to the next step."""
 
 
