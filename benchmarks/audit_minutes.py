@@ -1,9 +1,9 @@
 """What the minutes of an audit are worth: is the budget kept, and does the answer depend on the clock?
 
-Run `python -m benchmarks.audit_minutes FOLDER MODEL DATA [OPTION ...]` on a machine that does nothing else: it audits the
-same model and data in 5 minutes, in 5 minutes beside two busy processes, and in 15 minutes, each in a new workspace in
-FOLDER, and prints a line per audit and every contradiction: a method that may be shown by one of them and not by another.
-Options after the data go to `heedful audit`. An audit that is in FOLDER is not run again.
+Run `python -m benchmarks.audit_minutes FOLDER MODEL DATA [OPTION ...]` on a machine that does nothing else. It audits
+the same model and data in 5 minutes, in 5 minutes beside two busy processes, and in 15 minutes, each in a new workspace
+in FOLDER, and prints a line per audit and every contradiction: a method that may be shown by one of them and not by
+another. Options after the data go to `heedful audit`. An audit that is in FOLDER is not run again.
 """
 
 from __future__ import annotations
