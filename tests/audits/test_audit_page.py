@@ -18,13 +18,13 @@ import markdown_it
 import pandas as pd
 import pytest
 
-from heedful.audits import questions, verdict_rules
 from heedful.audits.audit_page import CHART_FOLDER, answer_html, question_html
 from heedful.audits.audit_result import Audit
 from heedful.audits.audit_tables import COLUMN_QUESTIONS, download_files, escape_latex
 from heedful.audits.evidence_charts import pair_matrix, share_chart
 from heedful.audits.model_card import escape_markdown, model_card
-from heedful.audits.questions import QUESTIONS, TOPICS
+from heedful.audits.questions import CHANCE_AUC, QUESTIONS, TOPICS
+from heedful.audits.verdict_rules import THRESHOLDS
 from heedful.figures import Intervals
 from heedful.formatting import page_text
 from heedful.results import Verdict
@@ -176,15 +176,15 @@ def test_the_verdict_of_each_method_is_on_the_page_of_its_question() -> None:
 
 def test_the_rules_on_the_pages_have_the_limits_of_the_code() -> None:
     limits = {
-        "faithful": f"{verdict_rules.MIN_SHARE:.0%}".replace("%", " %"),
-        "model-dependent": str(questions.MODEL_CHANGE),
-        "stable": str(questions.STABLE_CORRELATION),
-        "complete": f"{questions.COMPLETE_ERROR:.0%}".replace("%", " %"),
-        "plausible": str(questions.CHANCE_AUC),
+        "faithful": f"{THRESHOLDS.least_share:.0%}".replace("%", " %"),
+        "model-dependent": str(THRESHOLDS.model_change),
+        "stable": str(THRESHOLDS.stable_correlation),
+        "complete": f"{THRESHOLDS.complete_error:.0%}".replace("%", " %"),
+        "plausible": str(CHANCE_AUC),
     }
     for name, limit in limits.items():
         assert limit in TOPICS[name].rule, name
-    assert f"{verdict_rules.TIER_MARGIN:.0%}".replace("%", " %") in TOPICS["faithful"].rule
+    assert f"{THRESHOLDS.tier_margin:.0%}".replace("%", " %") in TOPICS["faithful"].rule
 
 
 def test_charts_hold_the_numbers_of_the_answers() -> None:

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from heedful.audits.audit_result import MethodAudit
 from heedful.audits.decisions import decide, judge_methods
-from heedful.audits.questions import QUESTIONS, STABLE_CORRELATION, TOPICS, Question
+from heedful.audits.questions import QUESTIONS, TOPICS, Question
 from heedful.audits.verdict_rules import (
     ALPHA,
     BEST,
     MIN_ANSWER_TEXTS,
-    MIN_SHARE,
     NULL,
     SIGNS,
-    TIER_MARGIN,
+    THRESHOLDS,
     AuditEvidence,
     ErasureKey,
     Rules,
@@ -117,7 +116,7 @@ def test_a_share_by_hand() -> None:
     table = pd.DataFrame({"m": [0.35] * texts, NULL: [0.2] * texts, BEST: [0.6, 0.4] * (texts // 2)})
     given = replace(evidence({"m": 0.0}), erasure={("comprehensiveness", "delete"): table})
     answer = faithful(given)["m"]
-    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, MIN_SHARE)
+    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, THRESHOLDS.least_share)
     # Of a gain of .15 on every text the share is known to .3 ± the error of the mean of .4 and .2, its denominator.
     assert answer.statistic.value == pytest.approx(0.5)
     assert 0.45 < answer.statistic.low < 0.5 < answer.statistic.high < 0.65
@@ -162,7 +161,7 @@ def test_a_claim_must_hold_under_every_way_of_deletion() -> None:
     answer = rules.faithful()["m"]
     assert {key[1] for key in rules.struck} == {"mask"}
     assert (answer.verdict, answer.texts_needed) == (OPEN, None)
-    assert answer.statistic.low > MIN_SHARE
+    assert answer.statistic.low > THRESHOLDS.least_share
 
 
 def test_the_measures_that_a_method_wins_by_chance_do_not_decide_alone() -> None:
@@ -199,12 +198,12 @@ def test_a_verdict_must_hold_under_both_ways_of_deletion() -> None:
 
 
 def test_better_than_random_by_next_to_nothing_is_not_faithful() -> None:
-    given = evidence({"good": 0.6, "weak": MIN_SHARE / 2}, texts=200, noise=0.1)
+    given = evidence({"good": 0.6, "weak": THRESHOLDS.least_share / 2}, texts=200, noise=0.1)
     answer = faithful(given)["weak"]
     assert all(row.p_value <= LEVEL for row in answer.evidence[1:])
     assert answer.evidence[0].p_value == 1.0
     assert answer.verdict is NO
-    assert 0 < answer.statistic.low < answer.statistic.high < MIN_SHARE
+    assert 0 < answer.statistic.low < answer.statistic.high < THRESHOLDS.least_share
 
 
 # Measures that do not count
@@ -304,7 +303,9 @@ def test_equal_methods_share_a_tier_and_a_clearly_worse_one_is_below() -> None:
 
 
 def test_a_method_is_not_put_below_another_for_less_than_the_margin() -> None:
-    given = evidence({"first": 0.7, "near": 0.7 - 0.9 * TIER_MARGIN, "far": 0.7 - 2 * TIER_MARGIN}, noise=0.02)
+    given = evidence(
+        {"first": 0.7, "near": 0.7 - 0.9 * THRESHOLDS.tier_margin, "far": 0.7 - 2 * THRESHOLDS.tier_margin}, noise=0.02
+    )
     assert Rules(given, LEVEL).tiers() == {"first": 1, "near": 1, "far": 2}
 
 
@@ -359,7 +360,7 @@ def test_the_scores_must_change_with_the_model() -> None:
 
 
 def test_the_ranking_must_be_stable() -> None:
-    table = pd.DataFrame({"a": column(0.95), "b": column(0.3), "c": column(STABLE_CORRELATION + 0.001)})
+    table = pd.DataFrame({"a": column(0.95), "b": column(0.3), "c": column(THRESHOLDS.stable_correlation + 0.001)})
     found = ask("stable", "abc", table)
     assert [found[name].verdict for name in "abc"] == [YES, NO, OPEN]
     needed = found["c"].texts_needed

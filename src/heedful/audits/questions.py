@@ -30,7 +30,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
 from heedful.audits.external_attributions import ExternalAttributions
-from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, MeanScale, Rules, defined
+from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, THRESHOLDS, MeanScale, Rules, Thresholds, defined
 from heedful.figures import Chart
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
@@ -51,10 +51,6 @@ SIDE_TEXTS = 20
 """The first texts, of which explanations are computed again: with random weights, and after an edit."""
 SIDE_STRIDE = 3
 """Of later texts, explanations are computed again for one block in so many."""
-MODEL_CHANGE = 0.5
-"""A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
-STABLE_CORRELATION = 0.7
-COMPLETE_ERROR = 0.05
 CHANCE_AUC = 0.5
 MADE_ELSEWHERE = "its scores were made elsewhere and cannot be computed again"
 NO_MARKS = "no words are marked; add a column of rationales (--rationale-column)"
@@ -123,7 +119,7 @@ class Question(Topic):
 
     Class variables:
         role: what the answer means for the decision.
-        limit: the number that decides; NaN where several do.
+        limit: the number that decides in an audit; NaN where several do.
         is_share: whether the number is a share of the achievable, which is shown in percent.
         recomputes: whether it needs other scores than those of the texts, which scores made elsewhere do not have.
         column: heading of the number in the table of methods, other than `name`; empty leaves it out.
@@ -144,6 +140,10 @@ class Question(Topic):
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         """Why there are no numbers for a method; empty if there should be some."""
         return MADE_ELSEWHERE if self.recomputes and isinstance(method, ExternalAttributions) else ""
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        """The number that decides with these thresholds."""
+        return self.limit
 
     @abstractmethod
     def answers(self, rules: Rules) -> dict[str, Finding]:
@@ -177,7 +177,8 @@ class MeanQuestion(Question):
 
     def judge(self, rules: Rules, table: pd.DataFrame) -> dict[str, Finding]:
         """The verdict on every method from a column per method."""
-        scale = MeanScale(self.metric, self.lowest, self.highest, self.limit, self.chance)
+        limit = self.threshold(rules.thresholds)
+        scale = MeanScale(self.metric, self.lowest, self.highest, limit, self.chance)
         answers = rules.judge_means(self.name, table, scale, self.reason)
         if math.isinf(self.texts):
             return answers
@@ -251,11 +252,14 @@ class ModelDependent(MeanQuestion):
     role = Role.REQUIRED
     recomputes = True
     texts = SIDE_TEXTS
-    limit = MODEL_CHANGE
+    limit = THRESHOLDS.model_change
     metric = "1 - rank correlation"
     reason = "changes by {value:.2f} when the weights are randomized (0: not at all, 1: unrelated)"
     column = "change under randomized model"
     meaning = "change of the scores when the weights are randomized"
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.model_change
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         for name, method in plan.recomputable.items() if plan.has_weights else ():
@@ -288,11 +292,14 @@ class Stable(MeanQuestion):
     role = Role.DESIRED
     recomputes = True
     texts = SIDE_TEXTS
-    limit = STABLE_CORRELATION
+    limit = THRESHOLDS.stable_correlation
     metric = "rank correlation"
     reason = "rank correlation {value:.2f} with scores that should be the same"
     column = "stability"
     meaning = "rank correlation under tiny changes of the text"
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.stable_correlation
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         for name, method in plan.recomputable.items():
@@ -329,9 +336,12 @@ class Complete(Question):
     axis = "completeness error"
     role = Role.DESIRED
     recomputes = True
-    limit = COMPLETE_ERROR
+    limit = THRESHOLDS.complete_error
     column = "completeness"
     meaning = "share of the output that the scores miss"
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.complete_error
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         tables = {name: table for name, table in work.scores.items() if "gap" in table}
@@ -352,15 +362,15 @@ class Complete(Question):
     def _judge(self, rules: Rules, name: str, gaps: NDArray[np.float64]) -> Finding:
         """By the interval of the mean error; a text that was not drawn may miss as much as the worst one."""
         value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
-        verdict, needed = Verdict.UNDECIDED, None
+        verdict, needed, limit = Verdict.UNDECIDED, None, self.threshold(rules.thresholds)
         if rules.is_early or len(gaps) < MIN_ANSWER_TEXTS:
             needed = MIN_EXAMPLES if rules.is_early else MIN_ANSWER_TEXTS
-        elif high <= COMPLETE_ERROR:
+        elif high <= limit:
             verdict = Verdict.SUPPORTED
-        elif low > COMPLETE_ERROR:
+        elif low > limit:
             verdict = Verdict.NOT_SUPPORTED
         reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
-        row = Statistic("error", name, "", value, low, high, len(gaps), null=COMPLETE_ERROR)
+        row = Statistic("error", name, "", value, low, high, len(gaps), null=limit)
         return Finding(verdict, name, (row,), reason, self.name, needed)
 
 
