@@ -109,7 +109,7 @@ class AuditAnalysis:
             struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
             untested={**plan.left_out, **untested},
             recommended=recommended,
-            sentence=answer_sentence(methods, len(texts), plan.noun) + nothing_sentence(effects, plan.noun),
+            sentence=answer_sentence(methods) + nothing_sentence(effects, plan.noun),
             caution=caution(plan.noun),
             caption=caption(methods, len(texts), plan.source, plan.noun),
             level=1 - 2 * rules.alpha,

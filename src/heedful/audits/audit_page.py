@@ -21,6 +21,7 @@ from markupsafe import Markup
 from heedful.audits.audit_tables import (
     DECISION_STYLES,
     DOWNLOADS,
+    basis,
     certainty,
     decision_text,
     download_files,
@@ -135,7 +136,7 @@ def _chart_address(question: str, number: int) -> str:
 
 def summary_html(audit: Audit) -> str:
     """The answer and the table of methods as a fragment for notebooks."""
-    values = {"audit": audit, "methods": _method_views(audit), "questions": QUESTIONS}
+    values = {"audit": audit, "basis": basis(audit), "methods": _method_views(audit), "questions": QUESTIONS}
     return "".join(_SUMMARY.render(values))
 
 
@@ -157,6 +158,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "pages": _page_links(texts, audit.data.noun),
         "questions": [(question, page_name(question.name)) for question in QUESTIONS],
         "sentence": sentence,
+        "basis": basis(audit),
         "about": _about(audit),
         "understood": _understood(audit),
         "recommended": [by_name[name] for name in audit.recommended],
@@ -329,10 +331,9 @@ def _image_view(failure: FailureExample, rows: Sequence[Series], prefix: str) ->
 def _about(audit: Audit) -> dict[str, str]:
     """Model and data in one line."""
     data = audit.data
-    texts = f"{format_number(data.texts)} of {format_number(data.rows)}"
     labeled = f"{format_share(data.accuracy)} of {format_number(data.labeled)} labeled {data.noun}"
     accuracy = {"accuracy": labeled} if math.isfinite(data.accuracy) else {}
-    return {"model": audit.model.name, "data": data.name, data.noun: texts, **accuracy}
+    return {"model": audit.model.name, "data": data.name, **accuracy}
 
 
 def _understood(audit: Audit) -> dict[str, str]:

@@ -36,6 +36,8 @@ DOWNLOADS = (
     ("measurements.csv", "every number with its interval and its control"),
     ("measurements.parquet", "the same as Parquet"),
 )
+LEAST_PERCENT = 0.005
+"""Smaller shares would be rounded to none."""
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -80,6 +82,22 @@ def print_audit(audit: Audit) -> None:
 def untested_labels(audit: Audit) -> dict[str, str]:
     """What was not tested, by its heading, with the reason."""
     return {TOPICS[name].label if name in TOPICS else name: reason for name, reason in audit.untested.items()}
+
+
+def basis(audit: Audit) -> str:
+    """What the answer rests on: texts, methods, what the model did not see and what was not tested."""
+    data, truncated = audit.data, audit.model.truncated
+    methods = sum(not method.control for method in audit.methods)
+    lines = [
+        f"Tested on {format_number(data.texts)} of {format_number(data.rows)} {data.noun} with {methods} "
+        f"method{'' if methods == 1 else 's'}."
+    ]
+    if truncated > 0:
+        share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
+        lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
+    if audit.untested:
+        lines.append(f"Not tested: {', '.join(untested_labels(audit))}.")
+    return " ".join(lines)
 
 
 def certainty(audit: Audit) -> str:

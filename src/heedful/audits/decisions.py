@@ -118,24 +118,20 @@ def caution(noun: str) -> str:
     )
 
 
-def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "texts") -> str:
-    """The answer of an audit in one sentence."""
-    shown = [method for method in methods if method.decision is Decision.SHOW]
+def answer_sentence(methods: Sequence[MethodAudit]) -> str:
+    """What may be shown and what must not, in a few words; the reasons are with the methods."""
+    shown = [method.name for method in methods if method.decision is Decision.SHOW]
     hidden = [method.name for method in methods if method.decision in (Decision.HIDE, Decision.MISLEADING)]
     not_shown = f" Do not show {join_names(hidden)}." if hidden else ""
-    if not shown:
-        candidates = [
-            method for method in methods if method.decision in (Decision.NOT_ALONE, Decision.BEATEN, Decision.UNDECIDED)
-        ]
-        best = f" The best so far is {candidates[0].name}: {candidates[0].reason}." if candidates else ""
-        return f"On {texts} {noun} no explanation is good enough to be shown alone.{best}{not_shown}"
-    first = shown[0]
-    others = [method.name for method in shown[1:]]
-    more = f" You can also show {join_names(others)}." if others else ""
-    return (
-        f"Show {first.name}: on {texts} {noun} it reaches {first.achievable:.0%} of the achievable faithfulness, and "
-        f"no method is clearly better.{more}{not_shown}"
-    )
+    if shown:
+        more = f" You can also show {join_names(shown[1:])}." if shown[1:] else ""
+        return f"Show {shown[0]}.{more}{not_shown}"
+    open_decisions = (Decision.NOT_ALONE, Decision.UNDECIDED, Decision.BEATEN)
+    first = next((method for method in methods if method.decision in open_decisions), None)
+    if first is None:
+        return f"No explanation may be shown.{not_shown}"
+    what = "may be shown alone" if first.decision is Decision.NOT_ALONE else "may be shown yet"
+    return f"No explanation {what}. The best so far is {first.name}.{not_shown}"
 
 
 def nothing_sentence(effects: Sequence[Statistic], noun: str = "texts") -> str:
