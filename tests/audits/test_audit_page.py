@@ -24,6 +24,7 @@ from heedful.audits.audit_tables import COLUMN_QUESTIONS, download_files, escape
 from heedful.audits.evidence_charts import pair_matrix, share_chart
 from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.questions import CHANCE_AUC, QUESTIONS, TOPICS
+from heedful.audits.references import REFERENCES
 from heedful.audits.verdict_rules import THRESHOLDS
 from heedful.figures import Intervals
 from heedful.formatting import page_text
@@ -172,6 +173,28 @@ def test_the_verdict_of_each_method_is_on_the_page_of_its_question() -> None:
     assert "optimizes comprehensiveness" in faithful
     assert "flip (masked)" in faithful
     assert "Simulability needs training" in Elements(question_html(AUDIT, "teaches")).text
+
+
+def test_a_page_says_after_its_picture_what_was_done_and_who_has_shown_what() -> None:
+    assert {key for topic in TOPICS.values() for key in topic.references} == {*REFERENCES}
+    for name, topic in TOPICS.items():
+        text = question_html(AUDIT, name)
+        page = Elements(text).text
+        places = [page.index(" ".join(part.split())) for part in (topic.measured, topic.null, topic.rule, topic.limits)]
+        assert places == sorted(places), name
+        if topic.charts(AUDIT):
+            assert text.index("<svg") < text.index("What was measured"), name
+        for key in topic.references:
+            reference = REFERENCES[key]
+            for part in (f"{reference.authors} ({reference.year})", reference.title, reference.where, reference.arxiv):
+                assert part in page, (name, key)
+
+
+def test_no_publication_is_listed_twice() -> None:
+    assert len({reference.title.casefold() for reference in REFERENCES.values()}) == len(REFERENCES)
+    assert len({reference.arxiv for reference in REFERENCES.values()}) == len(REFERENCES)
+    assert [*REFERENCES] == sorted(REFERENCES)
+    assert all(key.endswith(f"-{reference.year}") for key, reference in REFERENCES.items())
 
 
 def test_the_rules_on_the_pages_have_the_limits_of_the_code() -> None:

@@ -36,6 +36,7 @@ from heedful.audits.audit_tables import (
 )
 from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS, Question
+from heedful.audits.references import REFERENCES
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
 from heedful.formatting import format_number
@@ -199,6 +200,7 @@ def question_html(audit: Audit, name: str, texts: str = "") -> str:
         "current": page_name(name),
         "pages": _page_links(texts, audit.data.noun),
         "topic": topic,
+        "references": [REFERENCES[key] for key in topic.references],
         "sentence": sentence,
         "charts": views[:1],
         "parts": views[1:],

@@ -76,6 +76,7 @@ class Topic:
         null: what it is compared with.
         rule: how the verdict follows from the number.
         limits: what the verdict does not mean.
+        references: keys of `REFERENCES`, the most important first.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
         texts: it is asked of the first texts, so many of them, and of every third block of the others; infinity asks it
@@ -89,6 +90,7 @@ class Topic:
     null: ClassVar[str]
     rule: ClassVar[str]
     limits: ClassVar[str]
+    references: ClassVar[tuple[str, ...]] = ()
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
     texts: ClassVar[float] = math.inf
@@ -213,6 +215,7 @@ class Faithful(Question):
         "come from the deletion itself: that is why two ways of deletion must agree. A faithful explanation of a wrong "
         "prediction names the words that misled the model."
     )
+    references = ("deyoung-2020", "jacovi-2020", "zhou-2023", "edin-2025", "hase-2021", "hsia-2024", "basu-2026")
     axis = "% of the achievable"
     role = Role.REQUIRED
     is_share = True
@@ -248,6 +251,7 @@ class ModelDependent(MeanQuestion):
         "Supported if the mean change is clearly above 0.5, not supported if it is clearly below (Holm over methods)."
     )
     limits = "An explanation that changes with the model may still be wrong; one that does not change must be."
+    references = ("adebayo-2018", "hedstrom-2024")
     axis = "change under the randomized model"
     role = Role.REQUIRED
     recomputes = True
@@ -288,6 +292,7 @@ class Stable(MeanQuestion):
     null = "Two unrelated orders have correlation 0."
     rule = "Supported if the mean is clearly above 0.7, not supported if it is clearly below (Holm over methods)."
     limits = "A constant explanation is perfectly stable. Stability counts only together with faithfulness."
+    references = ("alvarez-melis-2018",)
     axis = "rank correlation"
     role = Role.DESIRED
     recomputes = True
@@ -333,6 +338,7 @@ class Complete(Question):
         "such a promise are not asked."
     )
     limits = "Scores can add up and still be given to the wrong words."
+    references = ("sundararajan-2017",)
     axis = "completeness error"
     role = Role.DESIRED
     recomputes = True
@@ -384,6 +390,7 @@ class Agrees(MeanQuestion):
     null = "Random scores have correlation 0 with everything."
     rule = "Supported if the mean is clearly above 0 (Holm over methods). No decision rests on this question."
     limits = "Methods may agree because they are built alike, and all be wrong. Agreement alone decides nothing."
+    references = ("neely-2022", "jain-2019")
     axis = "mean rank correlation with the others"
     limit, lowest = 0.0, -1.0
     metric = "rank correlation"
@@ -447,6 +454,7 @@ class Plausible(MeanQuestion):
         "People find plausible what they would have said themselves. Plausible and not faithful is the dangerous case: "
         "it looks right but is not."
     )
+    references = ("deyoung-2020", "jacovi-2020", "basu-2026")
     axis = "AUC of the marked words"
     role = Role.APPEARANCE
     limit = chance = CHANCE_AUC
@@ -490,6 +498,7 @@ class Teaches(Question):
     null = "The same student without explanations."
     rule = "Supported if the interval of the gain lies above 0."
     limits = "The student is a network; people may learn from other things."
+    references = ("fernandes-2022",)
     axis = "gain of the student"
     limit = 0.0
 
@@ -538,6 +547,7 @@ class AttentionFindings(Topic):
         "That other weights would give the same prediction does not mean that the model ignores its own: it means that "
         "the weights do not single out one reason."
     )
+    references = ("jain-2019", "wiegreffe-2019", "liu-2022")
     axis = "value"
     cost = 1 / 4
     texts = SIDE_TEXTS
