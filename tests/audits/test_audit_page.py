@@ -8,7 +8,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,14 @@ import pytest
 
 from heedful.audits.audit_page import CHART_FOLDER, answer_html, question_html
 from heedful.audits.audit_result import Audit
-from heedful.audits.audit_tables import COLUMN_QUESTIONS, download_files, escape_latex
+from heedful.audits.audit_tables import (
+    COLUMN_QUESTIONS,
+    THRESHOLD_LABELS,
+    decisions_table,
+    download_files,
+    escape_latex,
+    thresholds_table,
+)
 from heedful.audits.evidence_charts import pair_matrix, share_chart
 from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.questions import CHANCE_AUC, QUESTIONS, TOPICS
@@ -28,7 +35,7 @@ from heedful.audits.references import REFERENCES
 from heedful.audits.verdict_rules import THRESHOLDS
 from heedful.figures import Intervals
 from heedful.formatting import page_text
-from heedful.results import Verdict
+from heedful.results import Decision, Verdict
 from heedful.types import UserError
 from tests.audits.sample_audit import SAMPLES, sample_audit
 from tests.stored import COMMENT, HOSTILE
@@ -96,6 +103,9 @@ def hostile_audit(name: str) -> Audit:
             assumptions=(name,),
         ),
         methods=(method, *AUDIT.methods),
+        other_thresholds=tuple(
+            replace(each, decisions={name: Decision.SHOW, **each.decisions}) for each in AUDIT.other_thresholds
+        ),
         attention=tuple(replace(row, metric=name, method=name) for row in AUDIT.attention),
         pairs=tuple(replace(row, subset=name) for row in AUDIT.pairs[:2]),
         struck={name: name},
@@ -156,6 +166,25 @@ def test_the_answer_page_holds_the_answer_the_order_and_what_is_open() -> None:
     stopped = Elements(answer_html(replace(AUDIT, finished=False, recommended=()))).text
     assert "was stopped" in stopped
     assert "No method may be shown" in stopped
+
+
+def test_the_answer_page_says_what_other_thresholds_would_decide() -> None:
+    assert {*THRESHOLD_LABELS} == {field.name for field in fields(THRESHOLDS)}
+    rows = [row for row in thresholds_table(AUDIT).rows if row[-1] != "none"]
+    assert [row[1:] for row in rows] == [
+        ("10 %", "20 %", "raw-attention: not to be shown"),
+        ("0.70", "0.35", "lime: may be shown"),
+    ]
+    assert len(thresholds_table(AUDIT).rows) == 10
+    page = Elements(answer_html(AUDIT))
+    assert [cell.strip() for cell in next(row for row in page.cells if "lime: may be shown" in row[-1])][1:3] == [
+        "0.70",
+        "0.35",
+    ]
+    table = decisions_table(AUDIT)
+    [lime] = [row for row in table.rows if row[0] == "lime"]
+    assert lime[1:] == ("not alone",) * 7 + ("may be shown",) + ("not alone",) * 3
+    assert "other_thresholds" not in answer_html(replace(AUDIT, other_thresholds=()))
 
 
 def test_the_example_shows_both_explanations_and_underlines_the_highest_words() -> None:

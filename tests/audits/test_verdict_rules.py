@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from heedful.audits.audit_result import MethodAudit
-from heedful.audits.decisions import decide, judge_methods
+from heedful.audits.decisions import decide, judge_methods, other_thresholds
 from heedful.audits.questions import QUESTIONS, TOPICS, Question
 from heedful.audits.verdict_rules import (
     ALPHA,
@@ -456,7 +456,7 @@ def test_a_decision_names_what_is_missing() -> None:
     assert "about model-dependent" in reason
 
 
-def audits() -> tuple[MethodAudit, ...]:
+def evidence_of_all_decisions() -> AuditEvidence:
     texts = 120
     shares = {"dear": 0.82, "cheap": 0.8, "lesser": 0.4, "fixed": 0.8, "liked": 0.02, "random": 0.0}
     given = evidence(shares, controls=("random",), texts=texts, noise=0.1)
@@ -467,7 +467,65 @@ def audits() -> tuple[MethodAudit, ...]:
         "plausible": good.assign(fixed=column(0.4, texts), random=column(0.5, texts)),
     }
     seconds = {"dear": 2.0, "cheap": 0.1, "lesser": 0.2, "fixed": 0.1, "liked": 0.1}
-    return judge_methods(Rules(replace(given, tables=tables, seconds=seconds), LEVEL))
+    return replace(given, tables=tables, seconds=seconds)
+
+
+def audits() -> tuple[MethodAudit, ...]:
+    return judge_methods(Rules(evidence_of_all_decisions(), LEVEL))
+
+
+def test_every_threshold_is_halved_and_doubled_or_brought_half_the_way_to_one() -> None:
+    tried = [(name, pytest.approx(value)) for name, value, _ in THRESHOLDS.others()]
+    assert tried == [
+        ("least_share", 0.05),
+        ("least_share", 0.2),
+        ("tier_margin", 0.025),
+        ("tier_margin", 0.1),
+        ("model_change", 0.25),
+        ("model_change", 0.75),
+        ("stable_correlation", 0.35),
+        ("stable_correlation", 0.85),
+        ("complete_error", 0.025),
+        ("complete_error", 0.1),
+    ]
+    for name, value, thresholds in THRESHOLDS.others():
+        assert thresholds == replace(THRESHOLDS, **{name: value})
+
+
+def test_other_thresholds_decide_as_an_audit_with_these_thresholds_would() -> None:
+    given = evidence_of_all_decisions()
+    texts = 120
+    table = given.tables["stable"]
+    tables = {
+        **given.tables,
+        "stable": table.assign(dear=column(0.78, texts, 0.01), cheap=column(0.5, texts, 0.01)),
+        "model-dependent": given.tables["model-dependent"].assign(dear=column(0.6, texts, 0.01)),
+        "complete": pd.DataFrame({"cheap": column(0.07, texts, 0.001)}),
+    }
+    given = replace(given, tables=tables)
+    rules = Rules(given, LEVEL)
+    judge_methods(rules)
+    found = other_thresholds(rules)
+    for other, (name, value, thresholds) in zip(found, THRESHOLDS.others(), strict=True):
+        assert (other.name, other.used, other.value) == (name, getattr(THRESHOLDS, name), value)
+        again = judge_methods(Rules(given, LEVEL, thresholds))
+        assert other.decisions == {each.name: each.decision for each in again if each.decision is not None}
+    decisions = {(each.name, round(each.value, 3)): each.decisions for each in found}
+    assert judge_methods(rules)[0].name == "dear"
+    assert decisions["model_change", 0.25]["dear"] is Decision.SHOW
+    assert decisions["model_change", 0.75]["dear"] is Decision.MISLEADING  # people find it plausible
+    assert decisions["stable_correlation", 0.35]["dear"] is Decision.SHOW
+    assert decisions["stable_correlation", 0.85]["dear"] is Decision.NOT_ALONE
+    assert decisions["complete_error", 0.1]["cheap"] is Decision.NOT_ALONE  # it is still not stable
+    assert decisions["tier_margin", 0.1]["lesser"] is Decision.BEATEN
+
+
+def test_a_share_between_two_thresholds_is_decided_by_the_threshold() -> None:
+    given = evidence({"good": 0.6, "weak": 0.15}, texts=200, noise=0.05)
+    sizes = {"model-dependent": pd.DataFrame({name: column(0.95, 200, 0.01) for name in ("good", "weak")})}
+    found = other_thresholds(Rules(replace(given, tables=sizes), LEVEL))
+    decisions = {(each.name, each.value): each.decisions["weak"] for each in found if each.name == "least_share"}
+    assert decisions == {("least_share", 0.05): Decision.BEATEN, ("least_share", 0.2): Decision.HIDE}
 
 
 def test_methods_are_ordered_by_decision_then_cost_or_faithfulness_and_controls_come_last() -> None:

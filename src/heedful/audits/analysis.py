@@ -25,6 +25,7 @@ from heedful.audits.decisions import (
     caution,
     judge_methods,
     nothing_sentence,
+    other_thresholds,
     removal_sentence,
 )
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
@@ -121,6 +122,7 @@ class AuditAnalysis:
             versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             effects=effects,
+            other_thresholds=other_thresholds(rules),
             word_use=() if plan.reads_images or not reference else self._word_use(reference),
         )
 

@@ -24,6 +24,7 @@ from heedful.audits.audit_tables import (
     basis,
     certainty,
     decision_text,
+    decisions_table,
     download_files,
     format_brief,
     format_share,
@@ -32,6 +33,7 @@ from heedful.audits.audit_tables import (
     share_text,
     statistic_table,
     statistic_text,
+    thresholds_table,
     untested_labels,
 )
 from heedful.audits.evidence_charts import share_chart
@@ -175,6 +177,8 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         # Safe: the text in a chart is escaped.
         "chart_view": ChartView(chart, Markup(svg(chart, "shares")), _chart_address(FAITHFUL, 1)),
         "failures": [_failure_view(each, texts) for each in methods if each.audit.failure is not None],
+        "thresholds": thresholds_table(audit) if audit.other_thresholds else None,
+        "decisions": decisions_table(audit),
         "unsure": unsure,
         "untested": untested_labels(audit),
         "certainty": certainty(audit),

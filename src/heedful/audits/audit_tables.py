@@ -36,6 +36,14 @@ DOWNLOADS = (
     ("measurements.csv", "every number with its interval and its control"),
     ("measurements.parquet", "the same as Parquet"),
 )
+THRESHOLD_LABELS = {
+    "least_share": ("share of the achievable that an explanation must clearly exceed", True),
+    "tier_margin": ("share of the achievable by which another must be better to be preferred", True),
+    "model_change": ("change of the scores when the weights are randomized that counts as dependence", False),
+    "stable_correlation": ("rank correlation with scores that should be the same that counts as stable", False),
+    "complete_error": ("share of the output that the scores may miss", True),
+}
+"""What each threshold is, by its field of `Thresholds`, and whether it is shown in percent."""
 LEAST_PERCENT = 0.005
 """Smaller shares would be rounded to none."""
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -132,6 +140,42 @@ def methods_table(audit: Audit) -> TableView:
         for method in audit.methods
     ]
     return TableView("One row per method", columns, tuple(rows))
+
+
+def thresholds_table(audit: Audit) -> TableView:
+    """The decisions that other thresholds would change."""
+    rows: list[tuple[Cell, ...]] = []
+    for other in audit.other_thresholds:
+        changed = audit.changed_decisions(other).items()
+        label, _ = THRESHOLD_LABELS[other.name]
+        changes = "; ".join(f"{name}: {decision.value}" for name, decision in changed) or "none"
+        rows.append(
+            (label, format_threshold(other.name, other.used), format_threshold(other.name, other.value), changes)
+        )
+    columns = ("threshold", "used", "instead", "decisions that would change")
+    return TableView("Would another threshold change the decision?", columns, tuple(rows))
+
+
+def decisions_table(audit: Audit) -> TableView:
+    """The decision on every method with every threshold that was tried."""
+    tried = audit.other_thresholds
+    columns = ("method", "as used", *(f"{each.name} {format_threshold(each.name, each.value)}" for each in tried))
+    rows: list[tuple[Cell, ...]] = [
+        (method.name, decision_text(method), *(each.decisions[method.name].value for each in tried))
+        for method in audit.methods
+        if not method.control
+    ]
+    return TableView("All decisions", columns, tuple(rows))
+
+
+def format_threshold(name: str, value: float) -> str:
+    """A threshold in percent if it is a share.
+
+    >>> format_threshold("tier_margin", 0.025), format_threshold("model_change", 0.75)
+    ('2.5 %', '0.75')
+    """
+    _, is_share = THRESHOLD_LABELS[name]
+    return f"{100 * value:.3g} %" if is_share else f"{value:.2f}"
 
 
 def statistic_table(audit: Audit, name: str) -> TableView:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from heedful.audits.audit_result import MethodAudit
+from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, Role
-from heedful.audits.verdict_rules import FAITHFUL, Rules
+from heedful.audits.verdict_rules import FAITHFUL, AuditEvidence, Rules
 from heedful.formatting import join_names
 from heedful.results import Decision, Finding, Statistic, Verdict
 
@@ -18,6 +18,8 @@ CHEAP_SECONDS = 0.1
 """Below this nobody waits for an explanation."""
 UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
 """What has a score in a text or an image."""
+_Answers = Mapping[str, Mapping[str, Finding]]
+"""By question and method."""
 _BEST_FIRST = (
     Decision.SHOW,
     Decision.NOT_ALONE,
@@ -30,8 +32,14 @@ _BEST_FIRST = (
 
 def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
     """Every method with its answers and its decision, the best first, controls last."""
-    evidence, tiers = rules.evidence, rules.tiers()
-    answers = {question.name: question.answers(rules) for question in QUESTIONS}
+    return _methods(rules.evidence, _answers(rules), rules.tiers())
+
+
+def _answers(rules: Rules) -> _Answers:
+    return {question.name: question.answers(rules) for question in QUESTIONS}
+
+
+def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int]) -> tuple[MethodAudit, ...]:
     audits = []
     for name in evidence.methods:
         findings = {question: by_method[name] for question, by_method in answers.items()}
@@ -54,6 +62,26 @@ def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
             )
         )
     return tuple(sorted(audits, key=_order))
+
+
+def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
+    """What the same rules would decide with each threshold halved and doubled.
+
+    Only what depends on a threshold is tested again.
+    """
+    answers, tiers, used = _answers(rules), rules.tiers(), rules.thresholds
+    others = []
+    for name, value, thresholds in used.others():
+        other = rules.with_thresholds(thresholds)
+        again = [question for question in QUESTIONS if question.threshold(thresholds) != question.threshold(used)]
+        methods = _methods(
+            rules.evidence,
+            {**answers, **{question.name: question.answers(other) for question in again}},
+            other.tiers() if thresholds.tier_margin != used.tier_margin else tiers,
+        )
+        decisions = {method.name: method.decision for method in methods if method.decision is not None}
+        others.append(OtherThreshold(name, getattr(used, name), value, decisions))
+    return tuple(others)
 
 
 def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:

@@ -144,8 +144,8 @@ class Question(Topic):
         return MADE_ELSEWHERE if self.recomputes and isinstance(method, ExternalAttributions) else ""
 
     def threshold(self, thresholds: Thresholds) -> float:
-        """The number that decides with these thresholds."""
-        return self.limit
+        """The number that decides with these thresholds; 0 where none of them does."""
+        return self.limit if math.isfinite(self.limit) else 0.0
 
     @abstractmethod
     def answers(self, rules: Rules) -> dict[str, Finding]:
@@ -219,6 +219,9 @@ class Faithful(Question):
     axis = "% of the achievable"
     role = Role.REQUIRED
     is_share = True
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.least_share
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         yield "", BlockSearch(plan.sample, block, plan.ways)

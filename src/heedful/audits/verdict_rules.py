@@ -15,10 +15,11 @@ that all looks together err with probability .05 at most.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -158,6 +159,12 @@ class Rules:
         self.kept = [key for key in evidence.erasure if key not in self.struck]
         self.composite = self._composite(self.kept or self._short())
 
+    def with_thresholds(self, thresholds: Thresholds) -> Rules:
+        """The same evidence with other thresholds; what does not use them is not computed again."""
+        other = copy.copy(self)
+        other.thresholds = thresholds
+        return other
+
     # Faithfulness
 
     def _gains(self, key: ErasureKey) -> pd.DataFrame:
@@ -212,16 +219,13 @@ class Rules:
                 name: Finding(Verdict.NOT_TESTED, name, reason=reason, question=FAITHFUL)
                 for name in self.evidence.methods
             }
-        rows: dict[str, list[Statistic]] = {name: [] for name in self.evidence.methods}
-        for key in self.evidence.erasure:
-            for row in self._erasure_rows(key):
-                rows[row.method].append(row)
+        rows = self._measure_rows
         # With many measures something is better than random on one of them by chance, and then that measure counts. The
         # test of all that can tell the best explanations from random scores errs with its level whatever is struck.
         short = self._short()
         sensitive = [key for key, p in self.p_values.items() if key not in short and p[BEST] <= self.alpha]
         above, below = self._above_least_share(self._composite(sensitive)), self._below_least_share()
-        worse, shares = self._worse_than_random(), self._shares(self.composite, "composite")
+        worse, shares = self._worse_than_random(), self._composite_shares
         blind, beats = self._beats_blind_orders()
         answers = {}
         for name in rows:
@@ -235,6 +239,19 @@ class Rules:
                 answer = replace(answer, verdict=Verdict.UNDECIDED, reason=reason)
             answers[name] = answer
         return answers
+
+    @cached_property
+    def _composite_shares(self) -> dict[str, Interval]:
+        return self._shares(self.composite, "composite")
+
+    @cached_property
+    def _measure_rows(self) -> dict[str, list[Statistic]]:
+        """By method, its statistic on each measure."""
+        rows: dict[str, list[Statistic]] = {name: [] for name in self.evidence.methods}
+        for key in self.evidence.erasure:
+            for row in self._erasure_rows(key):
+                rows[row.method].append(row)
+        return rows
 
     def _erasure_rows(self, key: ErasureKey) -> list[Statistic]:
         """The share of the achievable of each method on one measure, tested against random scores."""
