@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, MethodAudit
+from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS
+from heedful.audits.verdict_rules import THRESHOLDS
 from heedful.results import Decision, Finding, Statistic, Verdict
 
 YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
@@ -147,6 +148,21 @@ def _attention() -> tuple[Statistic, ...]:
     return tuple(_statistic(metric, "attention", *number) for metric, number in numbers.items())
 
 
+def _other_thresholds() -> tuple[OtherThreshold, ...]:
+    """Two thresholds change a decision."""
+    changes = {("least_share", 0.2): {"raw-attention": HIDE}, ("stable_correlation", 0.35): {"lime": SHOW}}
+    return tuple(
+        OtherThreshold(
+            name,
+            getattr(THRESHOLDS, name),
+            value,
+            {each: sample.decision for each, sample in SAMPLES.items() if sample.decision is not None}
+            | changes.get((name, value), {}),
+        )
+        for name, value, _ in THRESHOLDS.others()
+    )
+
+
 def sample_audit() -> Audit:
     """The audit after its second look."""
     methods = tuple(map(_method, SAMPLES))
@@ -198,5 +214,6 @@ def sample_audit() -> Audit:
         minutes=5.0,
         seconds=571.0,
         finished=True,
+        other_thresholds=_other_thresholds(),
         versions={"heedful": "0.1.0", "torch": "2.13.0", "transformers": "5.22.0"},
     )

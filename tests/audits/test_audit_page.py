@@ -8,7 +8,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +18,24 @@ import markdown_it
 import pandas as pd
 import pytest
 
-from heedful.audits import questions, verdict_rules
 from heedful.audits.audit_page import CHART_FOLDER, answer_html, question_html
 from heedful.audits.audit_result import Audit
-from heedful.audits.audit_tables import COLUMN_QUESTIONS, download_files, escape_latex
+from heedful.audits.audit_tables import (
+    COLUMN_QUESTIONS,
+    THRESHOLD_LABELS,
+    decisions_table,
+    download_files,
+    escape_latex,
+    thresholds_table,
+)
 from heedful.audits.evidence_charts import pair_matrix, share_chart
 from heedful.audits.model_card import escape_markdown, model_card
-from heedful.audits.questions import QUESTIONS, TOPICS
+from heedful.audits.questions import CHANCE_AUC, QUESTIONS, TOPICS
+from heedful.audits.references import REFERENCES
+from heedful.audits.verdict_rules import THRESHOLDS
 from heedful.figures import Intervals
 from heedful.formatting import page_text
-from heedful.results import Verdict
+from heedful.results import Decision, Verdict
 from heedful.types import UserError
 from tests.audits.sample_audit import SAMPLES, sample_audit
 from tests.stored import COMMENT, HOSTILE
@@ -95,6 +103,9 @@ def hostile_audit(name: str) -> Audit:
             assumptions=(name,),
         ),
         methods=(method, *AUDIT.methods),
+        other_thresholds=tuple(
+            replace(each, decisions={name: Decision.SHOW, **each.decisions}) for each in AUDIT.other_thresholds
+        ),
         attention=tuple(replace(row, metric=name, method=name) for row in AUDIT.attention),
         pairs=tuple(replace(row, subset=name) for row in AUDIT.pairs[:2]),
         struck={name: name},
@@ -157,6 +168,25 @@ def test_the_answer_page_holds_the_answer_the_order_and_what_is_open() -> None:
     assert "No method may be shown" in stopped
 
 
+def test_the_answer_page_says_what_other_thresholds_would_decide() -> None:
+    assert {*THRESHOLD_LABELS} == {field.name for field in fields(THRESHOLDS)}
+    rows = [row for row in thresholds_table(AUDIT).rows if row[-1] != "none"]
+    assert [row[1:] for row in rows] == [
+        ("10 %", "20 %", "raw-attention: not to be shown"),
+        ("0.70", "0.35", "lime: may be shown"),
+    ]
+    assert len(thresholds_table(AUDIT).rows) == 10
+    page = Elements(answer_html(AUDIT))
+    assert [cell.strip() for cell in next(row for row in page.cells if "lime: may be shown" in row[-1])][1:3] == [
+        "0.70",
+        "0.35",
+    ]
+    table = decisions_table(AUDIT)
+    [lime] = [row for row in table.rows if row[0] == "lime"]
+    assert lime[1:] == ("not alone",) * 7 + ("may be shown",) + ("not alone",) * 3
+    assert "other_thresholds" not in answer_html(replace(AUDIT, other_thresholds=()))
+
+
 def test_the_example_shows_both_explanations_and_underlines_the_highest_words() -> None:
     page = Elements(answer_html(AUDIT, "texts/a.html"))
     hits = [a for a in page.named("span") if "hit" in a.get("class", "").split()]
@@ -174,17 +204,39 @@ def test_the_verdict_of_each_method_is_on_the_page_of_its_question() -> None:
     assert "Simulability needs training" in Elements(question_html(AUDIT, "teaches")).text
 
 
+def test_a_page_says_after_its_picture_what_was_done_and_who_has_shown_what() -> None:
+    assert {key for topic in TOPICS.values() for key in topic.references} == {*REFERENCES}
+    for name, topic in TOPICS.items():
+        text = question_html(AUDIT, name)
+        page = Elements(text).text
+        places = [page.index(" ".join(part.split())) for part in (topic.measured, topic.null, topic.rule, topic.limits)]
+        assert places == sorted(places), name
+        if topic.charts(AUDIT):
+            assert text.index("<svg") < text.index("What was measured"), name
+        for key in topic.references:
+            reference = REFERENCES[key]
+            for part in (f"{reference.authors} ({reference.year})", reference.title, reference.where, reference.arxiv):
+                assert part in page, (name, key)
+
+
+def test_no_publication_is_listed_twice() -> None:
+    assert len({reference.title.casefold() for reference in REFERENCES.values()}) == len(REFERENCES)
+    assert len({reference.arxiv for reference in REFERENCES.values()}) == len(REFERENCES)
+    assert [*REFERENCES] == sorted(REFERENCES)
+    assert all(key.endswith(f"-{reference.year}") for key, reference in REFERENCES.items())
+
+
 def test_the_rules_on_the_pages_have_the_limits_of_the_code() -> None:
     limits = {
-        "faithful": f"{verdict_rules.MIN_SHARE:.0%}".replace("%", " %"),
-        "model-dependent": str(questions.MODEL_CHANGE),
-        "stable": str(questions.STABLE_CORRELATION),
-        "complete": f"{questions.COMPLETE_ERROR:.0%}".replace("%", " %"),
-        "plausible": str(questions.CHANCE_AUC),
+        "faithful": f"{THRESHOLDS.least_share:.0%}".replace("%", " %"),
+        "model-dependent": str(THRESHOLDS.model_change),
+        "stable": str(THRESHOLDS.stable_correlation),
+        "complete": f"{THRESHOLDS.complete_error:.0%}".replace("%", " %"),
+        "plausible": str(CHANCE_AUC),
     }
     for name, limit in limits.items():
         assert limit in TOPICS[name].rule, name
-    assert f"{verdict_rules.TIER_MARGIN:.0%}".replace("%", " %") in TOPICS["faithful"].rule
+    assert f"{THRESHOLDS.tier_margin:.0%}".replace("%", " %") in TOPICS["faithful"].rule
 
 
 def test_charts_hold_the_numbers_of_the_answers() -> None:

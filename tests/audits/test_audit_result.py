@@ -60,6 +60,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> str:
         changed(lambda content: content.update(methods={})),
         changed(lambda content: content["methods"][0].update(decision="perhaps")),
         changed(lambda content: content["methods"][0]["answers"].pop()),
+        changed(lambda content: content["other_thresholds"][0]["decisions"].pop("lime")),
         changed(lambda content: content["methods"].append(content["methods"][0])),
         changed(lambda content: content["model"].update(outputs="positive")),
     ],

@@ -14,16 +14,15 @@ import pytest
 from numpy.typing import NDArray
 
 from heedful.audits.audit_result import MethodAudit
-from heedful.audits.decisions import decide, judge_methods
-from heedful.audits.questions import QUESTIONS, STABLE_CORRELATION, TOPICS, Question
+from heedful.audits.decisions import decide, judge_methods, other_thresholds
+from heedful.audits.questions import QUESTIONS, TOPICS, Question
 from heedful.audits.verdict_rules import (
     ALPHA,
     BEST,
     MIN_ANSWER_TEXTS,
-    MIN_SHARE,
     NULL,
     SIGNS,
-    TIER_MARGIN,
+    THRESHOLDS,
     AuditEvidence,
     ErasureKey,
     Rules,
@@ -117,7 +116,7 @@ def test_a_share_by_hand() -> None:
     table = pd.DataFrame({"m": [0.35] * texts, NULL: [0.2] * texts, BEST: [0.6, 0.4] * (texts // 2)})
     given = replace(evidence({"m": 0.0}), erasure={("comprehensiveness", "delete"): table})
     answer = faithful(given)["m"]
-    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, MIN_SHARE)
+    assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, THRESHOLDS.least_share)
     # Of a gain of .15 on every text the share is known to .3 ± the error of the mean of .4 and .2, its denominator.
     assert answer.statistic.value == pytest.approx(0.5)
     assert 0.45 < answer.statistic.low < 0.5 < answer.statistic.high < 0.65
@@ -162,7 +161,7 @@ def test_a_claim_must_hold_under_every_way_of_deletion() -> None:
     answer = rules.faithful()["m"]
     assert {key[1] for key in rules.struck} == {"mask"}
     assert (answer.verdict, answer.texts_needed) == (OPEN, None)
-    assert answer.statistic.low > MIN_SHARE
+    assert answer.statistic.low > THRESHOLDS.least_share
 
 
 def test_the_measures_that_a_method_wins_by_chance_do_not_decide_alone() -> None:
@@ -199,12 +198,12 @@ def test_a_verdict_must_hold_under_both_ways_of_deletion() -> None:
 
 
 def test_better_than_random_by_next_to_nothing_is_not_faithful() -> None:
-    given = evidence({"good": 0.6, "weak": MIN_SHARE / 2}, texts=200, noise=0.1)
+    given = evidence({"good": 0.6, "weak": THRESHOLDS.least_share / 2}, texts=200, noise=0.1)
     answer = faithful(given)["weak"]
     assert all(row.p_value <= LEVEL for row in answer.evidence[1:])
     assert answer.evidence[0].p_value == 1.0
     assert answer.verdict is NO
-    assert 0 < answer.statistic.low < answer.statistic.high < MIN_SHARE
+    assert 0 < answer.statistic.low < answer.statistic.high < THRESHOLDS.least_share
 
 
 # Measures that do not count
@@ -304,7 +303,9 @@ def test_equal_methods_share_a_tier_and_a_clearly_worse_one_is_below() -> None:
 
 
 def test_a_method_is_not_put_below_another_for_less_than_the_margin() -> None:
-    given = evidence({"first": 0.7, "near": 0.7 - 0.9 * TIER_MARGIN, "far": 0.7 - 2 * TIER_MARGIN}, noise=0.02)
+    given = evidence(
+        {"first": 0.7, "near": 0.7 - 0.9 * THRESHOLDS.tier_margin, "far": 0.7 - 2 * THRESHOLDS.tier_margin}, noise=0.02
+    )
     assert Rules(given, LEVEL).tiers() == {"first": 1, "near": 1, "far": 2}
 
 
@@ -359,7 +360,7 @@ def test_the_scores_must_change_with_the_model() -> None:
 
 
 def test_the_ranking_must_be_stable() -> None:
-    table = pd.DataFrame({"a": column(0.95), "b": column(0.3), "c": column(STABLE_CORRELATION + 0.001)})
+    table = pd.DataFrame({"a": column(0.95), "b": column(0.3), "c": column(THRESHOLDS.stable_correlation + 0.001)})
     found = ask("stable", "abc", table)
     assert [found[name].verdict for name in "abc"] == [YES, NO, OPEN]
     needed = found["c"].texts_needed
@@ -455,7 +456,7 @@ def test_a_decision_names_what_is_missing() -> None:
     assert "about model-dependent" in reason
 
 
-def audits() -> tuple[MethodAudit, ...]:
+def evidence_of_all_decisions() -> AuditEvidence:
     texts = 120
     shares = {"dear": 0.82, "cheap": 0.8, "lesser": 0.4, "fixed": 0.8, "liked": 0.02, "random": 0.0}
     given = evidence(shares, controls=("random",), texts=texts, noise=0.1)
@@ -466,7 +467,65 @@ def audits() -> tuple[MethodAudit, ...]:
         "plausible": good.assign(fixed=column(0.4, texts), random=column(0.5, texts)),
     }
     seconds = {"dear": 2.0, "cheap": 0.1, "lesser": 0.2, "fixed": 0.1, "liked": 0.1}
-    return judge_methods(Rules(replace(given, tables=tables, seconds=seconds), LEVEL))
+    return replace(given, tables=tables, seconds=seconds)
+
+
+def audits() -> tuple[MethodAudit, ...]:
+    return judge_methods(Rules(evidence_of_all_decisions(), LEVEL))
+
+
+def test_every_threshold_is_halved_and_doubled_or_brought_half_the_way_to_one() -> None:
+    tried = [(name, pytest.approx(value)) for name, value, _ in THRESHOLDS.others()]
+    assert tried == [
+        ("least_share", 0.05),
+        ("least_share", 0.2),
+        ("tier_margin", 0.025),
+        ("tier_margin", 0.1),
+        ("model_change", 0.25),
+        ("model_change", 0.75),
+        ("stable_correlation", 0.35),
+        ("stable_correlation", 0.85),
+        ("complete_error", 0.025),
+        ("complete_error", 0.1),
+    ]
+    for name, value, thresholds in THRESHOLDS.others():
+        assert thresholds == replace(THRESHOLDS, **{name: value})
+
+
+def test_other_thresholds_decide_as_an_audit_with_these_thresholds_would() -> None:
+    given = evidence_of_all_decisions()
+    texts = 120
+    table = given.tables["stable"]
+    tables = {
+        **given.tables,
+        "stable": table.assign(dear=column(0.78, texts, 0.01), cheap=column(0.5, texts, 0.01)),
+        "model-dependent": given.tables["model-dependent"].assign(dear=column(0.6, texts, 0.01)),
+        "complete": pd.DataFrame({"cheap": column(0.07, texts, 0.001)}),
+    }
+    given = replace(given, tables=tables)
+    rules = Rules(given, LEVEL)
+    judge_methods(rules)
+    found = other_thresholds(rules)
+    for other, (name, value, thresholds) in zip(found, THRESHOLDS.others(), strict=True):
+        assert (other.name, other.used, other.value) == (name, getattr(THRESHOLDS, name), value)
+        again = judge_methods(Rules(given, LEVEL, thresholds))
+        assert other.decisions == {each.name: each.decision for each in again if each.decision is not None}
+    decisions = {(each.name, round(each.value, 3)): each.decisions for each in found}
+    assert judge_methods(rules)[0].name == "dear"
+    assert decisions["model_change", 0.25]["dear"] is Decision.SHOW
+    assert decisions["model_change", 0.75]["dear"] is Decision.MISLEADING  # people find it plausible
+    assert decisions["stable_correlation", 0.35]["dear"] is Decision.SHOW
+    assert decisions["stable_correlation", 0.85]["dear"] is Decision.NOT_ALONE
+    assert decisions["complete_error", 0.1]["cheap"] is Decision.NOT_ALONE  # it is still not stable
+    assert decisions["tier_margin", 0.1]["lesser"] is Decision.BEATEN
+
+
+def test_a_share_between_two_thresholds_is_decided_by_the_threshold() -> None:
+    given = evidence({"good": 0.6, "weak": 0.15}, texts=200, noise=0.05)
+    sizes = {"model-dependent": pd.DataFrame({name: column(0.95, 200, 0.01) for name in ("good", "weak")})}
+    found = other_thresholds(Rules(replace(given, tables=sizes), LEVEL))
+    decisions = {(each.name, each.value): each.decisions["weak"] for each in found if each.name == "least_share"}
+    assert decisions == {("least_share", 0.05): Decision.BEATEN, ("least_share", 0.2): Decision.HIDE}
 
 
 def test_methods_are_ordered_by_decision_then_cost_or_faithfulness_and_controls_come_last() -> None:

@@ -25,6 +25,7 @@ from heedful.audits.decisions import (
     caution,
     judge_methods,
     nothing_sentence,
+    other_thresholds,
     removal_sentence,
 )
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
@@ -109,7 +110,7 @@ class AuditAnalysis:
             struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
             untested={**plan.left_out, **untested},
             recommended=recommended,
-            sentence=answer_sentence(methods, len(texts), plan.noun) + nothing_sentence(effects, plan.noun),
+            sentence=answer_sentence(methods) + nothing_sentence(effects, plan.noun),
             caution=caution(plan.noun),
             caption=caption(methods, len(texts), plan.source, plan.noun),
             level=1 - 2 * rules.alpha,
@@ -121,6 +122,7 @@ class AuditAnalysis:
             versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             effects=effects,
+            other_thresholds=other_thresholds(rules),
             word_use=() if plan.reads_images or not reference else self._word_use(reference),
         )
 

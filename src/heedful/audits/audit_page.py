@@ -21,8 +21,10 @@ from markupsafe import Markup
 from heedful.audits.audit_tables import (
     DECISION_STYLES,
     DOWNLOADS,
+    basis,
     certainty,
     decision_text,
+    decisions_table,
     download_files,
     format_brief,
     format_share,
@@ -31,10 +33,12 @@ from heedful.audits.audit_tables import (
     share_text,
     statistic_table,
     statistic_text,
+    thresholds_table,
     untested_labels,
 )
 from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS, Question
+from heedful.audits.references import REFERENCES
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
 from heedful.formatting import format_number
@@ -135,7 +139,7 @@ def _chart_address(question: str, number: int) -> str:
 
 def summary_html(audit: Audit) -> str:
     """The answer and the table of methods as a fragment for notebooks."""
-    values = {"audit": audit, "methods": _method_views(audit), "questions": QUESTIONS}
+    values = {"audit": audit, "basis": basis(audit), "methods": _method_views(audit), "questions": QUESTIONS}
     return "".join(_SUMMARY.render(values))
 
 
@@ -157,6 +161,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "pages": _page_links(texts, audit.data.noun),
         "questions": [(question, page_name(question.name)) for question in QUESTIONS],
         "sentence": sentence,
+        "basis": basis(audit),
         "about": _about(audit),
         "understood": _understood(audit),
         "recommended": [by_name[name] for name in audit.recommended],
@@ -172,6 +177,8 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         # Safe: the text in a chart is escaped.
         "chart_view": ChartView(chart, Markup(svg(chart, "shares")), _chart_address(FAITHFUL, 1)),
         "failures": [_failure_view(each, texts) for each in methods if each.audit.failure is not None],
+        "thresholds": thresholds_table(audit) if audit.other_thresholds else None,
+        "decisions": decisions_table(audit),
         "unsure": unsure,
         "untested": untested_labels(audit),
         "certainty": certainty(audit),
@@ -197,6 +204,7 @@ def question_html(audit: Audit, name: str, texts: str = "") -> str:
         "current": page_name(name),
         "pages": _page_links(texts, audit.data.noun),
         "topic": topic,
+        "references": [REFERENCES[key] for key in topic.references],
         "sentence": sentence,
         "charts": views[:1],
         "parts": views[1:],
@@ -329,10 +337,9 @@ def _image_view(failure: FailureExample, rows: Sequence[Series], prefix: str) ->
 def _about(audit: Audit) -> dict[str, str]:
     """Model and data in one line."""
     data = audit.data
-    texts = f"{format_number(data.texts)} of {format_number(data.rows)}"
     labeled = f"{format_share(data.accuracy)} of {format_number(data.labeled)} labeled {data.noun}"
     accuracy = {"accuracy": labeled} if math.isfinite(data.accuracy) else {}
-    return {"model": audit.model.name, "data": data.name, data.noun: texts, **accuracy}
+    return {"model": audit.model.name, "data": data.name, **accuracy}
 
 
 def _understood(audit: Audit) -> dict[str, str]:

@@ -27,7 +27,7 @@ from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
-SCHEMA = 4
+SCHEMA = 5
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
 
 
@@ -69,6 +69,23 @@ class WordUse:
     predicted: str
     first: int
     texts: int
+
+
+@dataclass(frozen=True)
+class OtherThreshold:
+    """What would be decided with another threshold, all others as they are.
+
+    Args:
+        name: field of `Thresholds`.
+        used: its value in this audit.
+        value: the one that was tried instead.
+        decisions: by method, controls left out.
+    """
+
+    name: str
+    used: float
+    value: float
+    decisions: Mapping[str, Decision]
 
 
 @dataclass(frozen=True)
@@ -175,6 +192,7 @@ class Audit:
         untested: questions that were not asked, with the reason and the remedy.
         effects: by predicted class (`subset`, empty for all), how much the output falls without the best words found.
         word_use: the words that the first method ranks first most often.
+        other_thresholds: what would be decided with each threshold halved and doubled.
         recommended: names of the methods that may be shown, best first.
         sentence: the answer in one sentence.
         caution: the sentence that must go with every heat-map.
@@ -206,6 +224,7 @@ class Audit:
     date: str = ""
     effects: tuple[Statistic, ...] = ()
     word_use: tuple[WordUse, ...] = ()
+    other_thresholds: tuple[OtherThreshold, ...] = ()
 
     def method(self, name: str) -> MethodAudit:
         """The audit of one method by its name."""
@@ -241,6 +260,9 @@ class Audit:
         names = [method.name for method in self.methods]
         if len({*names}) < len(names) or not {*self.recommended} <= {*names}:
             raise ValueError("methods: a name is missing or occurs twice")
+        judged = {method.name for method in self.methods if not method.control}
+        if any({*other.decisions} != judged for other in self.other_thresholds):
+            raise ValueError("other_thresholds: a method is missing or unknown")
         asked = [question.name for question in QUESTIONS]
         for method in self.methods:
             if [answer.question for answer in method.answers] != asked:
@@ -279,6 +301,12 @@ class Audit:
     def statistics(self, question: str) -> tuple[Statistic, ...]:
         """Every number behind one question, or behind the findings about attention."""
         return TOPICS[question].statistics(self)
+
+    def changed_decisions(self, other: OtherThreshold) -> dict[str, Decision]:
+        """The methods that another threshold would decide otherwise, with that decision."""
+        return {
+            name: decision for name, decision in other.decisions.items() if decision is not self.method(name).decision
+        }
 
     def struck_reason(self, row: Statistic) -> str:
         """Why a statistic does not count; empty if it counts."""

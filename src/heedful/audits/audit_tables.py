@@ -36,6 +36,16 @@ DOWNLOADS = (
     ("measurements.csv", "every number with its interval and its control"),
     ("measurements.parquet", "the same as Parquet"),
 )
+THRESHOLD_LABELS = {
+    "least_share": ("share of the achievable that an explanation must clearly exceed", True),
+    "tier_margin": ("share of the achievable by which another must be better to be preferred", True),
+    "model_change": ("change of the scores when the weights are randomized that counts as dependence", False),
+    "stable_correlation": ("rank correlation with scores that should be the same that counts as stable", False),
+    "complete_error": ("share of the output that the scores may miss", True),
+}
+"""What each threshold is, by its field of `Thresholds`, and whether it is shown in percent."""
+LEAST_PERCENT = 0.005
+"""Smaller shares would be rounded to none."""
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -82,6 +92,22 @@ def untested_labels(audit: Audit) -> dict[str, str]:
     return {TOPICS[name].label if name in TOPICS else name: reason for name, reason in audit.untested.items()}
 
 
+def basis(audit: Audit) -> str:
+    """What the answer rests on: texts, methods, what the model did not see and what was not tested."""
+    data, truncated = audit.data, audit.model.truncated
+    methods = sum(not method.control for method in audit.methods)
+    lines = [
+        f"Tested on {format_number(data.texts)} of {format_number(data.rows)} {data.noun} with {methods} "
+        f"method{'' if methods == 1 else 's'}."
+    ]
+    if truncated > 0:
+        share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
+        lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
+    if audit.untested:
+        lines.append(f"Not tested: {', '.join(untested_labels(audit))}.")
+    return " ".join(lines)
+
+
 def certainty(audit: Audit) -> str:
     """How sure the intervals are, and what looking again costs."""
     times = {1: "once", 2: "twice"}.get(audit.look, f"{audit.look} times")
@@ -114,6 +140,42 @@ def methods_table(audit: Audit) -> TableView:
         for method in audit.methods
     ]
     return TableView("One row per method", columns, tuple(rows))
+
+
+def thresholds_table(audit: Audit) -> TableView:
+    """The decisions that other thresholds would change."""
+    rows: list[tuple[Cell, ...]] = []
+    for other in audit.other_thresholds:
+        changed = audit.changed_decisions(other).items()
+        label, _ = THRESHOLD_LABELS[other.name]
+        changes = "; ".join(f"{name}: {decision.value}" for name, decision in changed) or "none"
+        rows.append(
+            (label, format_threshold(other.name, other.used), format_threshold(other.name, other.value), changes)
+        )
+    columns = ("threshold", "used", "instead", "decisions that would change")
+    return TableView("Would another threshold change the decision?", columns, tuple(rows))
+
+
+def decisions_table(audit: Audit) -> TableView:
+    """The decision on every method with every threshold that was tried."""
+    tried = audit.other_thresholds
+    columns = ("method", "as used", *(f"{each.name} {format_threshold(each.name, each.value)}" for each in tried))
+    rows: list[tuple[Cell, ...]] = [
+        (method.name, decision_text(method), *(each.decisions[method.name].value for each in tried))
+        for method in audit.methods
+        if not method.control
+    ]
+    return TableView("All decisions", columns, tuple(rows))
+
+
+def format_threshold(name: str, value: float) -> str:
+    """A threshold in percent if it is a share.
+
+    >>> format_threshold("tier_margin", 0.025), format_threshold("model_change", 0.75)
+    ('2.5 %', '0.75')
+    """
+    _, is_share = THRESHOLD_LABELS[name]
+    return f"{100 * value:.3g} %" if is_share else f"{value:.2f}"
 
 
 def statistic_table(audit: Audit, name: str) -> TableView:

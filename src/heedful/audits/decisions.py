@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from heedful.audits.audit_result import MethodAudit
+from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, Role
-from heedful.audits.verdict_rules import FAITHFUL, Rules
+from heedful.audits.verdict_rules import FAITHFUL, AuditEvidence, Rules
 from heedful.formatting import join_names
 from heedful.results import Decision, Finding, Statistic, Verdict
 
@@ -18,6 +18,8 @@ CHEAP_SECONDS = 0.1
 """Below this nobody waits for an explanation."""
 UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
 """What has a score in a text or an image."""
+_Answers = Mapping[str, Mapping[str, Finding]]
+"""By question and method."""
 _BEST_FIRST = (
     Decision.SHOW,
     Decision.NOT_ALONE,
@@ -30,8 +32,14 @@ _BEST_FIRST = (
 
 def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
     """Every method with its answers and its decision, the best first, controls last."""
-    evidence, tiers = rules.evidence, rules.tiers()
-    answers = {question.name: question.answers(rules) for question in QUESTIONS}
+    return _methods(rules.evidence, _answers(rules), rules.tiers())
+
+
+def _answers(rules: Rules) -> _Answers:
+    return {question.name: question.answers(rules) for question in QUESTIONS}
+
+
+def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int]) -> tuple[MethodAudit, ...]:
     audits = []
     for name in evidence.methods:
         findings = {question: by_method[name] for question, by_method in answers.items()}
@@ -54,6 +62,26 @@ def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
             )
         )
     return tuple(sorted(audits, key=_order))
+
+
+def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
+    """What the same rules would decide with each threshold halved and doubled.
+
+    Only what depends on a threshold is tested again.
+    """
+    answers, tiers, used = _answers(rules), rules.tiers(), rules.thresholds
+    others = []
+    for name, value, thresholds in used.others():
+        other = rules.with_thresholds(thresholds)
+        again = [question for question in QUESTIONS if question.threshold(thresholds) != question.threshold(used)]
+        methods = _methods(
+            rules.evidence,
+            {**answers, **{question.name: question.answers(other) for question in again}},
+            other.tiers() if thresholds.tier_margin != used.tier_margin else tiers,
+        )
+        decisions = {method.name: method.decision for method in methods if method.decision is not None}
+        others.append(OtherThreshold(name, getattr(used, name), value, decisions))
+    return tuple(others)
 
 
 def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
@@ -118,24 +146,20 @@ def caution(noun: str) -> str:
     )
 
 
-def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "texts") -> str:
-    """The answer of an audit in one sentence."""
-    shown = [method for method in methods if method.decision is Decision.SHOW]
+def answer_sentence(methods: Sequence[MethodAudit]) -> str:
+    """What may be shown and what must not, in a few words; the reasons are with the methods."""
+    shown = [method.name for method in methods if method.decision is Decision.SHOW]
     hidden = [method.name for method in methods if method.decision in (Decision.HIDE, Decision.MISLEADING)]
     not_shown = f" Do not show {join_names(hidden)}." if hidden else ""
-    if not shown:
-        candidates = [
-            method for method in methods if method.decision in (Decision.NOT_ALONE, Decision.BEATEN, Decision.UNDECIDED)
-        ]
-        best = f" The best so far is {candidates[0].name}: {candidates[0].reason}." if candidates else ""
-        return f"On {texts} {noun} no explanation is good enough to be shown alone.{best}{not_shown}"
-    first = shown[0]
-    others = [method.name for method in shown[1:]]
-    more = f" You can also show {join_names(others)}." if others else ""
-    return (
-        f"Show {first.name}: on {texts} {noun} it reaches {first.achievable:.0%} of the achievable faithfulness, and "
-        f"no method is clearly better.{more}{not_shown}"
-    )
+    if shown:
+        more = f" You can also show {join_names(shown[1:])}." if shown[1:] else ""
+        return f"Show {shown[0]}.{more}{not_shown}"
+    open_decisions = (Decision.NOT_ALONE, Decision.UNDECIDED, Decision.BEATEN)
+    first = next((method for method in methods if method.decision in open_decisions), None)
+    if first is None:
+        return f"No explanation may be shown.{not_shown}"
+    what = "may be shown alone" if first.decision is Decision.NOT_ALONE else "may be shown yet"
+    return f"No explanation {what}. The best so far is {first.name}.{not_shown}"
 
 
 def nothing_sentence(effects: Sequence[Statistic], noun: str = "texts") -> str:

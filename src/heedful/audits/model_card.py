@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from heedful.audits.audit_tables import (
     COLUMN_QUESTIONS,
+    basis,
     certainty,
     format_brief,
     format_share,
@@ -34,7 +35,7 @@ def model_card(audit: Audit) -> str:
     controls = [each for each in audit.methods if each.control]
     parts = [
         "## Which explanations of this model may be shown",
-        escape_markdown(audit.sentence),
+        f"{escape_markdown(audit.sentence)} {escape_markdown(basis(audit))}",
         f"> {escape_markdown(audit.caution)}",
         _table(shown),
         "Faithful: share of what the best explanation that a search found achieves (100 %), above random scores (0 %). "

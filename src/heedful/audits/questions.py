@@ -30,7 +30,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
 from heedful.audits.external_attributions import ExternalAttributions
-from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, MeanScale, Rules, defined
+from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, THRESHOLDS, MeanScale, Rules, Thresholds, defined
 from heedful.figures import Chart
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
@@ -51,10 +51,6 @@ SIDE_TEXTS = 20
 """The first texts, of which explanations are computed again: with random weights, and after an edit."""
 SIDE_STRIDE = 3
 """Of later texts, explanations are computed again for one block in so many."""
-MODEL_CHANGE = 0.5
-"""A method whose scores change less than this under a randomized model (1 - rank correlation) does not depend on it."""
-STABLE_CORRELATION = 0.7
-COMPLETE_ERROR = 0.05
 CHANCE_AUC = 0.5
 MADE_ELSEWHERE = "its scores were made elsewhere and cannot be computed again"
 NO_MARKS = "no words are marked; add a column of rationales (--rationale-column)"
@@ -80,6 +76,7 @@ class Topic:
         null: what it is compared with.
         rule: how the verdict follows from the number.
         limits: what the verdict does not mean.
+        references: keys of `REFERENCES`, the most important first.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
         texts: it is asked of the first texts, so many of them, and of every third block of the others; infinity asks it
@@ -93,6 +90,7 @@ class Topic:
     null: ClassVar[str]
     rule: ClassVar[str]
     limits: ClassVar[str]
+    references: ClassVar[tuple[str, ...]] = ()
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
     texts: ClassVar[float] = math.inf
@@ -123,7 +121,7 @@ class Question(Topic):
 
     Class variables:
         role: what the answer means for the decision.
-        limit: the number that decides; NaN where several do.
+        limit: the number that decides in an audit; NaN where several do.
         is_share: whether the number is a share of the achievable, which is shown in percent.
         recomputes: whether it needs other scores than those of the texts, which scores made elsewhere do not have.
         column: heading of the number in the table of methods, other than `name`; empty leaves it out.
@@ -144,6 +142,10 @@ class Question(Topic):
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         """Why there are no numbers for a method; empty if there should be some."""
         return MADE_ELSEWHERE if self.recomputes and isinstance(method, ExternalAttributions) else ""
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        """The number that decides with these thresholds; 0 where none of them does."""
+        return self.limit if math.isfinite(self.limit) else 0.0
 
     @abstractmethod
     def answers(self, rules: Rules) -> dict[str, Finding]:
@@ -177,7 +179,8 @@ class MeanQuestion(Question):
 
     def judge(self, rules: Rules, table: pd.DataFrame) -> dict[str, Finding]:
         """The verdict on every method from a column per method."""
-        scale = MeanScale(self.metric, self.lowest, self.highest, self.limit, self.chance)
+        limit = self.threshold(rules.thresholds)
+        scale = MeanScale(self.metric, self.lowest, self.highest, limit, self.chance)
         answers = rules.judge_means(self.name, table, scale, self.reason)
         if math.isinf(self.texts):
             return answers
@@ -212,9 +215,13 @@ class Faithful(Question):
         "come from the deletion itself: that is why two ways of deletion must agree. A faithful explanation of a wrong "
         "prediction names the words that misled the model."
     )
+    references = ("deyoung-2020", "jacovi-2020", "zhou-2023", "edin-2025", "hase-2021", "hsia-2024", "basu-2026")
     axis = "% of the achievable"
     role = Role.REQUIRED
     is_share = True
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.least_share
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         yield "", BlockSearch(plan.sample, block, plan.ways)
@@ -247,15 +254,19 @@ class ModelDependent(MeanQuestion):
         "Supported if the mean change is clearly above 0.5, not supported if it is clearly below (Holm over methods)."
     )
     limits = "An explanation that changes with the model may still be wrong; one that does not change must be."
+    references = ("adebayo-2018", "hedstrom-2024")
     axis = "change under the randomized model"
     role = Role.REQUIRED
     recomputes = True
     texts = SIDE_TEXTS
-    limit = MODEL_CHANGE
+    limit = THRESHOLDS.model_change
     metric = "1 - rank correlation"
     reason = "changes by {value:.2f} when the weights are randomized (0: not at all, 1: unrelated)"
     column = "change under randomized model"
     meaning = "change of the scores when the weights are randomized"
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.model_change
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         for name, method in plan.recomputable.items() if plan.has_weights else ():
@@ -284,15 +295,19 @@ class Stable(MeanQuestion):
     null = "Two unrelated orders have correlation 0."
     rule = "Supported if the mean is clearly above 0.7, not supported if it is clearly below (Holm over methods)."
     limits = "A constant explanation is perfectly stable. Stability counts only together with faithfulness."
+    references = ("alvarez-melis-2018",)
     axis = "rank correlation"
     role = Role.DESIRED
     recomputes = True
     texts = SIDE_TEXTS
-    limit = STABLE_CORRELATION
+    limit = THRESHOLDS.stable_correlation
     metric = "rank correlation"
     reason = "rank correlation {value:.2f} with scores that should be the same"
     column = "stability"
     meaning = "rank correlation under tiny changes of the text"
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.stable_correlation
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         for name, method in plan.recomputable.items():
@@ -326,12 +341,16 @@ class Complete(Question):
         "such a promise are not asked."
     )
     limits = "Scores can add up and still be given to the wrong words."
+    references = ("sundararajan-2017",)
     axis = "completeness error"
     role = Role.DESIRED
     recomputes = True
-    limit = COMPLETE_ERROR
+    limit = THRESHOLDS.complete_error
     column = "completeness"
     meaning = "share of the output that the scores miss"
+
+    def threshold(self, thresholds: Thresholds) -> float:
+        return thresholds.complete_error
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         tables = {name: table for name, table in work.scores.items() if "gap" in table}
@@ -352,15 +371,15 @@ class Complete(Question):
     def _judge(self, rules: Rules, name: str, gaps: NDArray[np.float64]) -> Finding:
         """By the interval of the mean error; a text that was not drawn may miss as much as the worst one."""
         value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
-        verdict, needed = Verdict.UNDECIDED, None
+        verdict, needed, limit = Verdict.UNDECIDED, None, self.threshold(rules.thresholds)
         if rules.is_early or len(gaps) < MIN_ANSWER_TEXTS:
             needed = MIN_EXAMPLES if rules.is_early else MIN_ANSWER_TEXTS
-        elif high <= COMPLETE_ERROR:
+        elif high <= limit:
             verdict = Verdict.SUPPORTED
-        elif low > COMPLETE_ERROR:
+        elif low > limit:
             verdict = Verdict.NOT_SUPPORTED
         reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
-        row = Statistic("error", name, "", value, low, high, len(gaps), null=COMPLETE_ERROR)
+        row = Statistic("error", name, "", value, low, high, len(gaps), null=limit)
         return Finding(verdict, name, (row,), reason, self.name, needed)
 
 
@@ -374,6 +393,7 @@ class Agrees(MeanQuestion):
     null = "Random scores have correlation 0 with everything."
     rule = "Supported if the mean is clearly above 0 (Holm over methods). No decision rests on this question."
     limits = "Methods may agree because they are built alike, and all be wrong. Agreement alone decides nothing."
+    references = ("neely-2022", "jain-2019")
     axis = "mean rank correlation with the others"
     limit, lowest = 0.0, -1.0
     metric = "rank correlation"
@@ -437,6 +457,7 @@ class Plausible(MeanQuestion):
         "People find plausible what they would have said themselves. Plausible and not faithful is the dangerous case: "
         "it looks right but is not."
     )
+    references = ("deyoung-2020", "jacovi-2020", "basu-2026")
     axis = "AUC of the marked words"
     role = Role.APPEARANCE
     limit = chance = CHANCE_AUC
@@ -480,6 +501,7 @@ class Teaches(Question):
     null = "The same student without explanations."
     rule = "Supported if the interval of the gain lies above 0."
     limits = "The student is a network; people may learn from other things."
+    references = ("fernandes-2022",)
     axis = "gain of the student"
     limit = 0.0
 
@@ -528,6 +550,7 @@ class AttentionFindings(Topic):
         "That other weights would give the same prediction does not mean that the model ignores its own: it means that "
         "the weights do not single out one reason."
     )
+    references = ("jain-2019", "wiegreffe-2019", "liu-2022")
     axis = "value"
     cost = 1 / 4
     texts = SIDE_TEXTS

@@ -1,8 +1,8 @@
 """How the numbers of an audit become verdicts and tiers, by the same rules for every method.
 
 The rule of faithfulness is here: better than random scores on every measure that counts, of which every way of deletion
-must have one, and clearly above `MIN_SHARE` of the achievable (Holm over methods). The rules of the other questions are
-in `questions`, from the tests of means here; what may be shown follows from all of them in `decisions`.
+must have one, and clearly above a least share of the achievable (Holm over methods). The rules of the other questions
+are in `questions`, from the tests of means here; what may be shown follows from all of them in `decisions`.
 
 That a method is better is tested by the studentized bootstrap. That it is not is tested by bounds of means of bounded
 values (`measures.bounded_mean`): gains are rare and large, and a sample without one must not refute a method, so a text
@@ -15,10 +15,11 @@ that all looks together err with probability .05 at most.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -35,10 +36,6 @@ from heedful.store.recipe import derive_seed
 ALPHA = 0.05
 MIN_ANSWER_TEXTS = 12
 """Fewer texts decide no question; faithfulness needs `MIN_EXAMPLES`, and no look is counted before."""
-MIN_SHARE = 0.1
-"""An explanation must clearly reach this share of the achievable; one that clearly does not is not faithful."""
-TIER_MARGIN = 0.05
-"""A method is in a lower tier if it is clearly this share of the achievable, or more, below the best of a tier."""
 EQUAL_OUTPUTS = 1e-9
 """Smaller differences of outputs are none."""
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
@@ -50,6 +47,40 @@ FAITHFUL = "faithful"
 NULL, BEST = "(null)", "(best)"
 """Columns of erasure tables: the mean of several random orders, and the best that was found."""
 
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The numbers that are judgments, not facts: a page shows what would be decided with others.
+
+    Args:
+        least_share: of the achievable, which a faithful explanation clearly exceeds; one clearly below is not faithful.
+        tier_margin: share of the achievable that a method of a lower tier is clearly below the best of a tier.
+        model_change: 1 - rank correlation with the scores on a randomized model; a method that changes less does not
+            depend on the model.
+        stable_correlation: rank correlation of scores that should be the same.
+        complete_error: share of the output that the sum of the scores may miss.
+    """
+
+    least_share: float = 0.1
+    tier_margin: float = 0.05
+    model_change: float = 0.5
+    stable_correlation: float = 0.7
+    complete_error: float = 0.05
+
+    def others(self) -> Iterator[tuple[str, float, Thresholds]]:
+        """Each threshold halved and doubled, all others as they are; half the way to 1 where doubling goes beyond it.
+
+        >>> [round(value, 3) for name, value, _ in Thresholds().others() if name in ("least_share", "model_change")]
+        [0.05, 0.2, 0.25, 0.75]
+        """
+        for entry in fields(self):
+            value: float = getattr(self, entry.name)
+            for other in (value / 2, min(2 * value, (1 + value) / 2)):
+                yield entry.name, other, replace(self, **{entry.name: other})
+
+
+THRESHOLDS = Thresholds()
+"""Those of every audit."""
 ErasureKey = tuple[str, str]
 """A measure and a way of deletion."""
 
@@ -117,8 +148,8 @@ def level_of_look(look: int) -> float:
 class Rules:
     """Answers and decisions from evidence, tested at one level."""
 
-    def __init__(self, evidence: AuditEvidence, alpha: float) -> None:
-        self.evidence, self.alpha = evidence, alpha
+    def __init__(self, evidence: AuditEvidence, alpha: float, thresholds: Thresholds = THRESHOLDS) -> None:
+        self.evidence, self.alpha, self.thresholds = evidence, alpha, thresholds
         self.gains = {key: self._gains(key) for key in evidence.erasure}
         self.p_values = {key: self._better_than_random(key) for key in evidence.erasure}
         sizes = [len(gains) for gains in self.gains.values()]
@@ -127,6 +158,12 @@ class Rules:
         self.struck = self._strike()
         self.kept = [key for key in evidence.erasure if key not in self.struck]
         self.composite = self._composite(self.kept or self._short())
+
+    def with_thresholds(self, thresholds: Thresholds) -> Rules:
+        """The same evidence with other thresholds; what does not use them is not computed again."""
+        other = copy.copy(self)
+        other.thresholds = thresholds
+        return other
 
     # Faithfulness
 
@@ -175,34 +212,46 @@ class Rules:
         return sum(parts[1:], parts[0]) / len(parts)
 
     def faithful(self) -> dict[str, Finding]:
-        """Whether each method is better than random scores wherever a measure counts, and reaches `MIN_SHARE`."""
+        """Whether each method is better than random scores wherever a measure counts, and reaches the least share."""
         if not self.kept and not self._short():
             reason = "no measure counts on this data: " + "; ".join(dict.fromkeys(self.struck.values()))
             return {
                 name: Finding(Verdict.NOT_TESTED, name, reason=reason, question=FAITHFUL)
                 for name in self.evidence.methods
             }
-        rows: dict[str, list[Statistic]] = {name: [] for name in self.evidence.methods}
-        for key in self.evidence.erasure:
-            for row in self._erasure_rows(key):
-                rows[row.method].append(row)
+        rows = self._measure_rows
         # With many measures something is better than random on one of them by chance, and then that measure counts. The
         # test of all that can tell the best explanations from random scores errs with its level whatever is struck.
         short = self._short()
         sensitive = [key for key, p in self.p_values.items() if key not in short and p[BEST] <= self.alpha]
         above, below = self._above_least_share(self._composite(sensitive)), self._below_least_share()
-        worse, shares = self._worse_than_random(), self._shares(self.composite, "composite")
+        worse, shares = self._worse_than_random(), self._composite_shares
         blind, beats = self._beats_blind_orders()
         answers = {}
         for name in rows:
             texts = int(self.composite[name].notna().sum())
-            share = Statistic(SHARE, name, "", *shares[name], texts, null=MIN_SHARE, p_value=above[name])
+            share = Statistic(
+                SHARE, name, "", *shares[name], texts, null=self.thresholds.least_share, p_value=above[name]
+            )
             answer = self._faithful_answer(name, rows[name], share, below[name], worse[name])
             if answer.verdict is Verdict.SUPPORTED and blind and not beats[name] <= self.alpha:
                 reason = f"{answer.reason}, but not clearly more than ranking by {blind}, which ignores the model"
                 answer = replace(answer, verdict=Verdict.UNDECIDED, reason=reason)
             answers[name] = answer
         return answers
+
+    @cached_property
+    def _composite_shares(self) -> dict[str, Interval]:
+        return self._shares(self.composite, "composite")
+
+    @cached_property
+    def _measure_rows(self) -> dict[str, list[Statistic]]:
+        """By method, its statistic on each measure."""
+        rows: dict[str, list[Statistic]] = {name: [] for name in self.evidence.methods}
+        for key in self.evidence.erasure:
+            for row in self._erasure_rows(key):
+                rows[row.method].append(row)
+        return rows
 
     def _erasure_rows(self, key: ErasureKey) -> list[Statistic]:
         """The share of the achievable of each method on one measure, tested against random scores."""
@@ -235,16 +284,16 @@ class Rules:
         return intervals
 
     def _above_least_share(self, table: pd.DataFrame) -> dict[str, float]:
-        """P-values (Holm over methods) of shares above `MIN_SHARE`."""
+        """P-values (Holm over methods) of shares above the least one."""
         names = self.evidence.methods
-        excess = [defined(table[name] - MIN_SHARE * table[BEST]) for name in names]
+        excess = [defined(table[name] - self.thresholds.least_share * table[BEST]) for name in names]
         return dict(zip(names, adjust_holm(_p_values(excess, self.alpha, "least share")), strict=True))
 
     def _below_least_share(self) -> dict[str, float]:
-        """P-values (Holm over methods) of shares below `MIN_SHARE`."""
+        """P-values (Holm over methods) of shares below the least one."""
         table, names = self.composite, self.evidence.methods
-        missing = [defined(MIN_SHARE * table[BEST] - table[name]) for name in names]
-        lowest = (MIN_SHARE - 1) * float(table[BEST].max()) if len(table) else math.nan
+        missing = [defined(self.thresholds.least_share * table[BEST] - table[name]) for name in names]
+        lowest = (self.thresholds.least_share - 1) * float(table[BEST].max()) if len(table) else math.nan
         return dict(zip(names, adjust_holm([p_value(values, lowest) for values in missing]), strict=True))
 
     def _beats_blind_orders(self) -> tuple[str, dict[str, float]]:
@@ -277,15 +326,15 @@ class Rules:
         worse: Mapping[ErasureKey, float],
     ) -> Finding:
         """Args:
-        share: of the achievable, tested against `MIN_SHARE`.
-        below: p-value of a share below `MIN_SHARE`.
+        share: of the achievable, tested against the least one.
+        below: p-value of a share below the least one.
         worse: p-values of being worse than random scores, by measure.
         """
         counted = [row for row in rows if (row.metric, row.subset) not in self.struck]
         uncounted = sorted({row.subset for row in rows} - {row.subset for row in counted})
         better = [row for row in counted if row.p_value <= self.alpha]
         bad = [row for row in counted if worse[row.metric, row.subset] <= self.alpha]
-        is_clear = share.p_value <= self.alpha
+        is_clear, least = share.p_value <= self.alpha, f"{self.thresholds.least_share:.0%}"
         verdict, needed = Verdict.UNDECIDED, None
         reason = f"better than random scores on {len(better)} of {len(counted)} measures"
         if not counted:
@@ -293,13 +342,16 @@ class Rules:
         elif bad:
             verdict, reason = Verdict.NOT_SUPPORTED, f"worse than random scores on {_names(bad)}"
         elif below <= self.alpha:
-            verdict, reason = Verdict.NOT_SUPPORTED, f"less than {MIN_SHARE:.0%} of what is achievable"
+            verdict, reason = (
+                Verdict.NOT_SUPPORTED,
+                f"less than {least} of what is achievable",
+            )
         elif len(better) == len(counted) and is_clear and not uncounted:
             verdict, reason = Verdict.SUPPORTED, f"better than random scores on all {len(counted)} measures"
         else:
             unclear = [row for row in counted if row not in better]
             reason += f", not clearly on {_names(unclear)}" if unclear else ""
-            reason += "" if is_clear else f", not clearly above {MIN_SHARE:.0%} of what is achievable on all of them"
+            reason += "" if is_clear else f", not clearly above {least} of what is achievable on all of them"
             reason += f"; no measure counts under {', '.join(uncounted)}" if uncounted else ""
             needed = None if uncounted else self._faithful_size(name, unclear)
         reason += f"; reaches {share.value:.0%} of what is achievable"
@@ -308,17 +360,17 @@ class Rules:
     def _faithful_size(self, name: str, unclear: Sequence[Statistic]) -> int | None:
         """Texts that would probably show the method to be faithful, or else that it is not; None if neither is near."""
         alpha, table = self.alpha / max(1, len(self.evidence.methods)), self.composite
-        excess = defined(table[name] - MIN_SHARE * table[BEST])
+        excess = defined(table[name] - self.thresholds.least_share * table[BEST])
         gains = [defined(self.gains[row.metric, row.subset][name]) for row in unclear]
         sizes = [sample_size(values, float(values.min()), 0.0, alpha) for values in (excess, *gains) if len(values)]
         enough = [size for size in sizes if size is not None]
         if len(enough) == len(sizes):
             return max(enough, default=None)
         # To be clearly below the least share is enough.
-        return sample_size(-excess, (MIN_SHARE - 1) * float(table[BEST].max()), 0.0, alpha)
+        return sample_size(-excess, (self.thresholds.least_share - 1) * float(table[BEST].max()), 0.0, alpha)
 
     def tiers(self) -> dict[str, int]:
-        """1 for the methods that are not clearly below the best one by `TIER_MARGIN`, 2 for the best of the rest ..."""
+        """1 for the methods that are not clearly below the best one by the margin, 2 for the best of the rest ..."""
         tiers: dict[str, int] = dict.fromkeys(self.evidence.methods, 0)
         if not self.kept:
             return tiers
@@ -331,7 +383,7 @@ class Rules:
             tier += 1
             best = max(left, key=lambda name: (means[name], name))
             others = [name for name in left if name != best]
-            below = [defined(table[best] - table[name] - TIER_MARGIN * table[BEST]) for name in others]
+            below = [defined(table[best] - table[name] - self.thresholds.tier_margin * table[BEST]) for name in others]
             adjusted = adjust_holm(_p_values(below, self.alpha, f"below {best}"))
             clearly = {name for name, p in zip(others, adjusted, strict=True) if p <= self.alpha}
             for name in left:
