@@ -148,20 +148,22 @@ class AuditAnalysis:
         )
 
     def _word_use(self, name: str) -> tuple[WordUse, ...]:
-        """The words that a method ranks first in several texts of one predicted class, the most frequent first."""
+        """The words that a method ranks first in several texts of one predicted class, the most frequent first.
+
+        Segments of long texts, which hardly ever occur twice, follow in the order of the texts.
+        """
         table, classes = self.work.scores[name], self.plan.explainer.class_names
         first, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for uid, outcome, scores in zip(table.index, table["predicted"], table["word_scores"], strict=True):
-            words = [_bare_word(word) for word in self._words(str(uid), table)]
+            words = [_short(_bare_word(word)) for word in self._words(str(uid), table)]
             label = classes[int(outcome)] if classes else ""
             texts.update((word, label) for word in {*words})
             if words and max(scores) > 0:
                 first[words[int(np.argmax(scores))], label] += 1
-        return tuple(
-            WordUse(word, label, count, texts[word, label])
-            for (word, label), count in sorted(first.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_WORDS]
-            if count > 1 and word
-        )
+        order = {use: place if " " in use[0] else 0 for place, use in enumerate(first)}
+        ranked = sorted(first.items(), key=lambda entry: (-entry[1], order[entry[0]], entry[0]))
+        listed = [(use, count) for use, count in ranked if use[0] and (count > 1 or " " in use[0])]
+        return tuple(WordUse(word, label, count, texts[word, label]) for (word, label), count in listed[:MOST_WORDS])
 
     def text_table(self, audit: Audit) -> TextTable:
         """The audited texts with every explanation, sortable by faithfulness and manipulability."""

@@ -59,7 +59,7 @@ class WordUse:
     """A word that an explanation ranks first in several texts of one predicted class.
 
     Args:
-        word: in lower case, without punctuation around it.
+        word: in lower case, without punctuation around it; of a long text the beginning of a segment.
         predicted: the class that it speaks for.
         first: texts in which it is ranked first.
         texts: texts of this predicted class that contain it.
