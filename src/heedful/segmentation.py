@@ -41,7 +41,7 @@ Group = Literal["sentence", "segment"]
 
 _GAP = re.compile(r"\s+")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
-_HTML_BREAK = re.compile(r"<br\s*/?>?$", re.IGNORECASE)
+_HTML_BREAK = re.compile(r"<br$|<br/?>$|^/>$", re.IGNORECASE)
 
 
 class Break(IntEnum):
@@ -66,7 +66,7 @@ def word_breaks(text: str) -> list[int]:
     has_capitals = text != text.lower()
     breaks = [
         0
-        if gap == " " and word[-1].isalnum() and following[0].isalnum() and word[-2:].lower() != "br"
+        if gap == " " and word[-1].isalnum() and following[0].isalnum() and word[-3:].lower() != "<br"
         else int(_break_after(word, gap, following, has_capitals=has_capitals))
         for gap, (word, following) in zip(gaps, pairwise(words), strict=False)
     ]
@@ -84,8 +84,10 @@ def _break_after(word: str, gap: str, following: str, *, has_capitals: bool) -> 
     while core and _is_closing(core[-1]):
         core = core[:-1]
     last, lines = core[-1:] or " ", len(f"{gap}.".splitlines()) - 1
+    if _HTML_BREAK.search(following):
+        return Break.NONE
     if _HTML_BREAK.search(word):
-        return Break.NONE if _HTML_BREAK.search(following) else Break.SENTENCE
+        return Break.SENTENCE
     if lines > 1 or last in SENTENCE_ENDS:
         return Break.SENTENCE
     if lines or last in FULL_STOPS:

@@ -7,8 +7,9 @@ into blocks. More time means more blocks; a finished block is never looked at ag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar, Literal
 
 import pandas as pd
@@ -58,6 +59,8 @@ from heedful.types import (
 
 POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
+POOL_WORDS, MIN_POOL = 40_000, 200
+"""Of long texts fewer are read to draw the sample: so many words, but not fewer than so many texts."""
 FIRST_BLOCKS = (1, 2, 4, 8, 12)
 """Where the first blocks end; from the very first one the time of the others is estimated."""
 BLOCK_TEXTS = 8
@@ -94,7 +97,7 @@ class TextSample(Recipe):
 
     Args:
         seed: of the draw.
-        pool: texts that are read at most.
+        pool: texts that are read at most; of long texts, see `pool_size`.
         scores: scores made elsewhere; only texts that all of them have are taken.
         feature: what is explained and removed together: words in short texts, segments of about twenty in long ones.
     """
@@ -120,6 +123,7 @@ class TextSample(Recipe):
             )
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
         drawn = [examples[index] for index in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
+        drawn = drawn[: pool_size(_count_words(example) for example in drawn)]
         batch = with_breaks(loaded.tokenizer(drawn), drawn)
         truncated = loaded.tokenizer.count_truncated(drawn)
         rows: list[dict[str, object]] = []
@@ -169,6 +173,15 @@ class TextSample(Recipe):
         if kept.empty:
             raise UserError(f"no text has {MIN_WORDS} words or more; give longer texts, or choose another text column")
         return Artefact(table=kept, notes=notes)
+
+
+def pool_size(words: Iterable[int]) -> int:
+    """How many texts of these lengths are read to draw the sample.
+
+    >>> pool_size([20] * 900), pool_size([160] * 900), pool_size([1000] * 900)
+    (900, 250, 200)
+    """
+    return max(sum(total <= POOL_WORDS for total in accumulate(words)), MIN_POOL)
 
 
 def _count_words(example: Example) -> int:
