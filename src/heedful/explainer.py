@@ -16,18 +16,19 @@ from functools import cache
 from importlib import metadata
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, overload
 
 import torch
 from torch import Tensor
 
 from heedful import __version__
 from heedful.attributions.attention import first_token_shares
-from heedful.attributions.method import SampledAttribution, change_option, tags_of
+from heedful.attributions.method import Feature, SampledAttribution, change_option, feature_owners, tags_of
 from heedful.attributions.registry import Methods, catalogue_name, list_methods, method_for_words
 from heedful.data.patches import PatchTokenizer
 from heedful.data.prompt import PromptTokenizer, read_prompt
 from heedful.data.subwords import Subwords, SubwordTokenizer
+from heedful.data.tokenization import with_breaks
 from heedful.data.words import SPECIAL_TOKENS, UNK
 from heedful.devices import (
     Precision,
@@ -57,6 +58,7 @@ from heedful.models.language_model import language_head, read_language_head
 from heedful.models.model_files import check_distinct_names
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.recommendation import Recommendation, find_recommendation
+from heedful.segmentation import group_words, texts_of_groups
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
@@ -72,6 +74,7 @@ from heedful.types import (
     Tokenizer,
     UserError,
     check_attribution,
+    check_choice,
     pool_by_word,
     shorten,
 )
@@ -80,16 +83,26 @@ if TYPE_CHECKING:
     from heedful.training.model_recipe import LoadedModel, ModelRecipe
 
 
-def word_scores(method: Method, attribution: Attribution, batch: Batch) -> Attribution:
+def word_scores(method: Method, attribution: Attribution, batch: Batch, feature: Feature = "word") -> Attribution:
     """Scores of words `[batch word]` from the scores that the method gave to their tokens; words without one are off.
 
     A word is a whitespace word of the text, counted over both texts of a pair.
+
+    Args:
+        feature: sentences or segments in place of words.
     """
-    words = batch.words.masked_fill(~attribution.mask, -1)
+    words = feature_owners(batch, feature).masked_fill(~attribution.mask, -1)
     return Attribution(*pool_by_word(attribution.scores, words, tags_of(method).pooling))
 
 
 DEFAULT_METHOD = "integrated-gradients"
+ExplainedFeature = Literal["token", "word", "sentence", "segment"]
+_REMOVED: Mapping[ExplainedFeature, Feature] = {
+    "token": "unit",
+    "word": "word",
+    "sentence": "sentence",
+    "segment": "segment",
+}
 
 
 @cache
@@ -148,6 +161,7 @@ class Explainer(OpenedModel):
         methods: Methods | None = None,
         target: str | int | None = None,
         contrast: str | int | None = None,
+        feature: ExplainedFeature | None = None,
         workspace: Path | str | None = None,
     ) -> Explanation: ...
 
@@ -160,6 +174,7 @@ class Explainer(OpenedModel):
         methods: Methods | None = None,
         target: str | int | None = None,
         contrast: str | int | None = None,
+        feature: ExplainedFeature | None = None,
         workspace: Path | str | None = None,
     ) -> tuple[Explanation, ...]: ...
 
@@ -171,6 +186,7 @@ class Explainer(OpenedModel):
         methods: Methods | None = None,
         target: str | int | None = None,
         contrast: str | int | None = None,
+        feature: ExplainedFeature | None = None,
         workspace: Path | str | None = None,
     ) -> Explanation | tuple[Explanation, ...]:
         """The explanation of one text, or of each text of a list.
@@ -185,12 +201,23 @@ class Explainer(OpenedModel):
             target: name or number of the class to explain; by default the predicted class. Of a language model
                 without label words, the word that follows the text.
             contrast: name or number of a class, or another word, to explain the target against.
+            feature: what has a score and is removed together: "word", "sentence" or "segment" (about twenty runs of
+                words in a text of more than 40 words, else words); "token" scores words by what the removal of single
+                tokens does. By default words.
             workspace: folder in which audits are kept; by default `HEEDFUL_WORKSPACE`, else `workspace`.
         """
         several = [text] if isinstance(text, str) else text
         others = [second] if isinstance(second, str) and isinstance(text, str) else second
         explained = tuple(
-            self.explain_each(several, others, methods=methods, target=target, contrast=contrast, workspace=workspace)
+            self.explain_each(
+                several,
+                others,
+                methods=methods,
+                target=target,
+                contrast=contrast,
+                feature=feature,
+                workspace=workspace,
+            )
         )
         return explained[0] if isinstance(text, str) else explained
 
@@ -202,16 +229,19 @@ class Explainer(OpenedModel):
         methods: Methods | None = None,
         target: str | int | None = None,
         contrast: str | int | None = None,
+        feature: ExplainedFeature | None = None,
         workspace: Path | str | None = None,
     ) -> Iterator[Explanation]:
         """The explanations of many texts, one after the other; see `explain`."""
         if self.reads_images:
             raise UserError(f"{self.name} reads images, which cannot be given here: audit it on an image corpus")
+        if feature is not None:
+            check_choice("feature", feature, ExplainedFeature)
         examples = _make_examples(texts, seconds)
         if self.next_words is not None:
-            yield from self._explain_next_words(examples, methods, target, contrast, workspace)
+            yield from self._explain_next_words(examples, methods, target, contrast, feature, workspace)
             return
-        asked, reason, cautions = self._choose_methods(methods, workspace)
+        asked, reason, cautions = self._choose_methods(methods, workspace, _REMOVED[feature or "word"])
         target_index = None if target is None else self._class_index(target, "target")
         contrast_index = None if contrast is None else self._class_index(contrast, "contrast")
         prepared: tuple[tuple[Method, Method], ...] = ()
@@ -219,7 +249,7 @@ class Explainer(OpenedModel):
             # Somebody who predicts in inference mode can still ask for gradients.
             with torch.inference_mode(mode=False), arithmetic_of(self.device):
                 prepared = prepared or tuple((method, self._prepare(method, contrast_index)) for method in asked)
-                explained = self._explain_example(example, prepared, target_index, contrast_index)
+                explained = self._explain_example(example, prepared, target_index, contrast_index, feature or "word")
             yield replace(explained, chosen_because=reason, notes=(*cautions, *explained.notes))
 
     def _explain_next_words(
@@ -228,6 +258,7 @@ class Explainer(OpenedModel):
         methods: Methods | None,
         target: str | int | None,
         contrast: str | int | None,
+        feature: ExplainedFeature | None,
         workspace: Path | str | None,
     ) -> Iterator[Explanation]:
         """Why this word follows each text and not that one; by default the likeliest token."""
@@ -250,6 +281,7 @@ class Explainer(OpenedModel):
                 methods=methods,
                 target=target or len(asked.class_names) - 1,
                 contrast=contrast,
+                feature=feature,
                 workspace=workspace,
             )
             with torch.no_grad(), arithmetic_of(self.device):
@@ -270,9 +302,9 @@ class Explainer(OpenedModel):
         return method.prepare(self.model) if isinstance(method, SupportsPreparation) and contrast is None else method
 
     def _choose_methods(
-        self, methods: Methods | None, workspace: Path | str | None
+        self, methods: Methods | None, workspace: Path | str | None, feature: Feature
     ) -> tuple[tuple[Method, ...], str, list[str]]:
-        """The methods, for words, why they were chosen, and a warning for each that did not pass an audit."""
+        """The methods, for these features, why they were chosen, and a warning for each that did not pass an audit."""
         root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
         if methods is not None:
             several = list_methods(methods)
@@ -281,14 +313,14 @@ class Explainer(OpenedModel):
             recommendation = None
             with suppress(UserError):  # a workspace out of reach must not stop what does not need it
                 recommendation = find_recommendation(self.identity, root)
-            asked = tuple(method_for_words(method) for method in several)
+            asked = tuple(method_for_words(method, feature) for method in several)
             return asked, "asked for", _audit_warnings(asked, recommendation)
         recommendation = find_recommendation(self.identity, root)
-        default = (method_for_words(DEFAULT_METHOD),)
+        default = (method_for_words(DEFAULT_METHOD, feature),)
         if recommendation is None:
             return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
         if recommendation.methods:
-            best = (method_for_words(recommendation.methods[0]),)
+            best = (method_for_words(recommendation.methods[0], feature),)
             return best, f"{recommendation.audit} of this model recommends it", []
         reason = f"the default, as {recommendation.audit} of this model recommends no method of the catalogue"
         return default, reason, _audit_warnings(default, recommendation)
@@ -316,13 +348,15 @@ class Explainer(OpenedModel):
         methods: Sequence[tuple[Method, Method]],
         target: int | None,
         contrast: int | None,
+        feature: ExplainedFeature,
     ) -> Explanation:
         """Args:
         methods: each method, and the same prepared for this model.
         """
-        batch = self.tokenizer([example]).to(self.device)
+        batch = with_breaks(self.tokenizer([example]), [example]).to(self.device)
         texts = tuple(part for part in example.parts if isinstance(part, str))
         words = [word for text in texts for word in text.split()]
+        parts = [part for part, text in enumerate(texts) for _ in text.split()]
         if not bool(batch.content_mask.any()):
             raise UserError("the text is empty after tokenization: give another text")
         with torch.no_grad():
@@ -336,7 +370,11 @@ class Explainer(OpenedModel):
             raise UserError(
                 f"target and contrast are both {self.class_names[explained]}: choose another class for one of them"
             )
-        rows = tuple(_score(self.model, batch, pair, explained, contrast, len(words)) for pair in methods)
+        removed = _REMOVED[feature]
+        features = _word_features(batch, removed, len(words))
+        rows = tuple(
+            _score(self.model, batch, pair, explained, contrast, removed, max(features) + 1) for pair in methods
+        )
         names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
         notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
         notes += arithmetic_notes(self.device, self.precision)
@@ -349,10 +387,10 @@ class Explainer(OpenedModel):
             notes.append(f"the scores of {', '.join(same)} do not depend on the class that is explained")
         return Explanation(
             parts=texts,
-            words=tuple(words),
-            word_parts=tuple(part for part, text in enumerate(texts) for _ in text.split()),
+            words=tuple(texts_of_groups(words, features)),
+            word_parts=tuple(parts[features.index(number)] for number in range(max(features) + 1)),
             tokens=_token_texts(self.tokenizer, batch, words),
-            token_words=tuple(batch.words[0].tolist()),
+            token_words=tuple(feature_owners(batch, removed)[0].tolist()),
             token_parts=tuple(batch.segments[0].tolist()),
             target=names[explained],
             target_index=explained,
@@ -367,7 +405,16 @@ class Explainer(OpenedModel):
             identity=self.identity,
             versions=software_versions(),
             first_token_share=None if math.isnan(share) else share,
+            feature=feature,
         )
+
+
+def _word_features(batch: Batch, feature: Feature, count: int) -> list[int]:
+    """The number of the feature of each of the `count` words of the one text of a batch."""
+    if feature == "unit" or feature == "word" or batch.breaks is None:
+        return list(range(count))
+    numbers: list[int] = group_words(batch.breaks, feature)[0].tolist()
+    return numbers
 
 
 def _audit_warnings(methods: Sequence[Method], recommendation: Recommendation | None) -> list[str]:
@@ -391,6 +438,7 @@ def explain(
     methods: Methods | None = None,
     target: str | int | None = None,
     contrast: str | int | None = None,
+    feature: ExplainedFeature | None = None,
     prompt: PromptText | None = None,
     labels: Mapping[str, str] | None = None,
     chat: bool = False,
@@ -399,7 +447,7 @@ def explain(
 ) -> Explanation:
     """The explanation of one text by a model that is opened for it; see `load` and `Explainer.explain`."""
     explainer = load(model, prompt=prompt, labels=labels, chat=chat, device=device, precision=precision)
-    return explainer.explain(text, second, methods=methods, target=target, contrast=contrast)
+    return explainer.explain(text, second, methods=methods, target=target, contrast=contrast, feature=feature)
 
 
 def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[Example]:
@@ -421,9 +469,15 @@ def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[
 
 
 def _score(
-    model: Model, batch: Batch, pair: tuple[Method, Method], target: int, contrast: int | None, count: int
+    model: Model,
+    batch: Batch,
+    pair: tuple[Method, Method],
+    target: int,
+    contrast: int | None,
+    feature: Feature,
+    count: int,
 ) -> MethodScores:
-    """The scores of one method, where the text has `count` words."""
+    """The scores of one method, where the text has `count` words, or other features."""
     method, prepared = pair
     name, explained = catalogue_name(method), torch.tensor([target], device=batch.mask.device)
     used = method
@@ -436,7 +490,7 @@ def _score(
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     attribution = check_attribution(attribution, batch, name)
-    pooled = word_scores(used, attribution, batch)
+    pooled = word_scores(used, attribution, batch, feature)
     # One NaN for all, so that equal explanations are equal.
     by_word = [math.nan] * count
     for word in pooled.mask[0].nonzero().flatten().tolist():

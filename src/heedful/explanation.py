@@ -54,7 +54,8 @@ class Explanation:
 
     Args:
         parts: the text, or both texts of a pair.
-        words: whitespace words of all parts; `word_parts` has the part of each.
+        words: whitespace words of all parts, or the sentences or segments that were explained (`feature`);
+            `word_parts` has the part of each.
         tokens: what the model read, special tokens included; `token_words` has the word of each, -1 for none.
         target: name of the explained class; `target_index` is its number.
         probability: of the explained class; the predicted number itself for regression.
@@ -65,6 +66,7 @@ class Explanation:
         notes: what the reader must know about these scores.
         first_token_share: the share of the attention that goes to the first token, over all layers, heads and tokens;
             None where attention is not read.
+        feature: what was removed together: token, word, sentence or segment.
         model: its name.
         identity: of weights and tokenizer, which are hashed when `model_digest` is first needed.
         versions: of heedful, torch and transformers.
@@ -89,6 +91,7 @@ class Explanation:
     identity: ModelIdentity = field(repr=False)
     versions: Mapping[str, str]
     first_token_share: float | None = None
+    feature: str = "word"
 
     @property
     def model_digest(self) -> str:
@@ -151,7 +154,7 @@ class Explanation:
                 {
                     "part": parts,
                     "position": range(len(units)),
-                    "token" if pieces else "word": units,
+                    "token" if pieces else self.feature if self.feature != "token" else "word": units,
                     "method": row.method,
                     "score": row.token_scores if pieces else row.word_scores,
                     "target": self.target,

@@ -129,6 +129,8 @@ class Batch:
         pad_id: id of the pad token.
         unk_id: id of the unknown token; None if there is none.
         mask_id: id of the mask token of a masked language model; None if there is none.
+        breaks: what ends behind each word `[batch word]`, see `segmentation.Break`; None for images and where the
+            sentences of the texts are not known.
     """
 
     uids: tuple[str, ...]
@@ -141,6 +143,7 @@ class Batch:
     pad_id: int = 0
     unk_id: int | None = None
     mask_id: int | None = None
+    breaks: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.uids)
@@ -219,6 +222,7 @@ class Batch:
             words=function(self.words),
             labels=None if self.labels is None else function(self.labels),
             candidates=None if self.candidates is None else function(self.candidates),
+            breaks=None if self.breaks is None else function(self.breaks),
         )
 
 
@@ -492,7 +496,7 @@ def pool_by_word(
     """Scores of words `[batch ... word]` from scores of their units `[batch ... unit]`, and which words have a unit.
 
     Args:
-        words: the word of each unit `[batch unit]`; -1 for none.
+        words: the word, or another feature, of each unit `[batch unit]`; -1 for none.
         count: width of the result; by default the highest word number + 1, at least 1.
 
     >>> scores, words = torch.tensor([[0.5, 0.2, 0.1, 9.0]]), torch.tensor([[0, 0, 2, -1]])

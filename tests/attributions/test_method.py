@@ -26,7 +26,7 @@ from heedful.attributions.method import (
     feature_counts,
     feature_index,
     is_stochastic,
-    on_words,
+    on_features,
     register,
     registered_methods,
     replace_units,
@@ -174,8 +174,8 @@ def test_every_seed_of_a_method_changes_also_of_one_that_it_wraps() -> None:
 
 
 def test_options_change_in_what_a_method_wraps_and_only_where_they_mean_the_same() -> None:
-    assert on_words(RandomizedModel(Lime())) == RandomizedModel(Lime(feature="word"))
-    assert on_words(Mine()) == Mine()
+    assert on_features(RandomizedModel(Lime()), "word") == RandomizedModel(Lime(feature="word"))
+    assert on_features(Mine(), "word") == Mine()
     assert with_special_tokens(RandomizedModel()) == RandomizedModel(RawAttention(special_tokens=True))
 
 

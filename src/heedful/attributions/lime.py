@@ -111,7 +111,8 @@ class Lime(CheckedOptions):
 
     Args:
         ridge: penalty on the coefficients, not on the intercept.
-        feature: "word" keeps or removes all tokens of a word together and divides its score among them.
+        feature: "word" keeps or removes all tokens of a word together and divides its score among them; so do
+            "sentence" and "segment".
         special_tokens: remove and score special tokens too, each as its own feature.
         error: stop reading samples when no posterior error of a text is larger than this share of its largest absolute
             score, after at least five per feature. The outputs of the other samples are then those that a Gaussian

@@ -4,8 +4,9 @@ A new method is a frozen dataclass with `@register("its-name")`, `tags` and the 
 of the library asks its tags and its options; it never asks for its class or its name.
 
 Tensors lie on the unit axis of a batch, one unit per token or image patch. A *feature* is what a perturbation method
-removes as one: a token, or a word with all its subword tokens. A feature index `[batch unit]` numbers the features of
-each row from 0 and is -1 on tokens that are not scored.
+removes as one: a token, a word with all its subword tokens, a sentence, or a segment of a long text (see
+`heedful.segmentation`; in an image all are a patch). A feature index `[batch unit]` numbers the features of each row
+from 0 and is -1 on tokens that are not scored.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from heedful.devices import free_cached_memory, is_out_of_memory
 from heedful.option_bounds import Bounds, check_options, is_whole_number
+from heedful.segmentation import group_words
 from heedful.store.recipe import derive_seed
 from heedful.types import (
     Attribution,
@@ -44,7 +46,7 @@ Baseline = Literal["pad", "mask", "unk", "zero", "delete"]
 embedding, or nothing ("delete" closes the gap). Of an image, "pad" and "delete" set the patch to 0."""
 FixedLengthBaseline = Literal["pad", "mask", "unk", "zero"]
 """Baselines of gradient methods, which compare texts of equal length."""
-Feature = Literal["unit", "word"]
+Feature = Literal["unit", "word", "sentence", "segment"]
 
 CHUNK_CELLS = 1 << 18
 """Cells of one attention matrix in a chunk: rows x units x units."""
@@ -249,9 +251,9 @@ def with_special_tokens(method: Method) -> Method:
     return change_option(method, "special_tokens", lambda _: True)
 
 
-def on_words(method: Method) -> Method:
-    """The method that removes whole words, if it removes tokens; else unchanged."""
-    return change_option(method, "feature", lambda feature: "word" if feature == "unit" else feature)
+def on_features(method: Method, feature: Feature) -> Method:
+    """The method that removes whole words, sentences or segments, if it removes tokens; else unchanged."""
+    return change_option(method, "feature", lambda own: feature if own == "unit" else own)
 
 
 def in_evaluation_mode(explain: ExplainT) -> ExplainT:
@@ -442,12 +444,27 @@ def feature_index(batch: Batch, feature: Feature, *, special_tokens: bool = Fals
     units, content = scored_units(batch, special_tokens=special_tokens), batch.content_mask
     if feature == "unit":
         return (units.cumsum(1) - 1).masked_fill(~units, -1)
-    position = torch.arange(units.shape[1], device=units.device)
-    same = (batch.words.unsqueeze(2) == batch.words.unsqueeze(1)) & content.unsqueeze(1) & content.unsqueeze(2)
+    position, owners = torch.arange(units.shape[1], device=units.device), feature_owners(batch, feature)
+    same = (owners.unsqueeze(2) == owners.unsqueeze(1)) & content.unsqueeze(1) & content.unsqueeze(2)
     same = same | (position == position.unsqueeze(1))
     first = same.long().argmax(2)  # the first token of the same word
     number = ((first == position) & units).cumsum(1) - 1
     return number.gather(1, first).masked_fill(~units, -1)
+
+
+def feature_owners(batch: Batch, feature: Feature) -> Tensor:
+    """The number of the word, sentence or segment of each content unit `[batch unit]`; -1 on other units.
+
+    Of tokens, and of the patches of an image, it is the word.
+    """
+    if feature in ("unit", "word") or batch.inputs.dim() > 2:
+        return batch.words
+    if batch.breaks is None:
+        raise UserError(f"this batch does not know its {feature}s: make it with a tokenizer of heedful")
+    if not batch.breaks.shape[1]:
+        return batch.words
+    groups = group_words(batch.breaks, "sentence" if feature == "sentence" else "segment")
+    return groups.gather(1, batch.words.clamp(min=0)).masked_fill(~batch.content_mask, -1)
 
 
 def feature_counts(index: Tensor) -> Tensor:

@@ -248,7 +248,8 @@ class Occlusion(CheckedOptions):
 
     Args:
         window: features removed together.
-        feature: "word" removes all tokens of a word together and divides its score among them.
+        feature: "word" removes all tokens of a word together and divides its score among them; so do "sentence" and
+            "segment".
         special_tokens: remove and score special tokens too.
     """
 
@@ -306,7 +307,8 @@ class LeaveOneOut(CheckedOptions):
         output: "probability" and "logit" give the signed loss of the target's output; "distribution" gives the total
             variation between the two output distributions, ½ sum_c |dp_c|, which is |dp| for two classes as in Jain &
             Wallace (2019): it has no sign, so that words for and against the target rank alike.
-        feature: "word" deletes all tokens of a word together and divides the change among them.
+        feature: "word" deletes all tokens of a word together and divides the change among them; so do "sentence" and
+            "segment".
     """
 
     output: Literal[Output, "distribution"] = "probability"
@@ -330,9 +332,10 @@ class LeaveOneOut(CheckedOptions):
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Changes of the output per token, in float64."""
-        if self.feature == "word":
-            index = feature_index(batch, "word")
-            return Attribution(divide_among_units(self._word_changes(model, batch, target, index), index), index >= 0)
+        if self.feature != "unit":
+            index = feature_index(batch, self.feature)
+            changes = self._feature_changes(model, batch, target, index)
+            return Attribution(divide_among_units(changes, index), index >= 0)
         # The model's own shortcut does not know an imposed attention, which is computed for each shorter text.
         if isinstance(model, SupportsLeaveOneOut) and not model.has_imposed_attention:
             with torch.no_grad():
@@ -352,12 +355,12 @@ class LeaveOneOut(CheckedOptions):
         # The logit of an answer that is not a candidate is -inf with and without the token: nothing changes.
         return torch.where(whole == shorter, 0.0, whole - shorter)
 
-    def _word_changes(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
-        """The change without each word `[batch word]`; 0 for the only word of a text."""
+    def _feature_changes(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
+        """The change without each feature `[batch feature]`; 0 for the only feature of a text."""
         width = max(1, int(feature_counts(index).max()))
-        words = torch.eye(width, dtype=torch.bool, device=index.device).expand(len(batch), -1, -1)
-        deleted = expand_to_units(words, index)
-        # A text of one word stays as it is; so does each text of a pair.
+        features = torch.eye(width, dtype=torch.bool, device=index.device).expand(len(batch), -1, -1)
+        deleted = expand_to_units(features, index)
+        # A text of one feature stays as it is; so does each text of a pair.
         parts = [batch.content_mask & (batch.segments == part) for part in (0, 1)]
         empties = torch.stack([part.any(1, keepdim=True) & ~(part.unsqueeze(1) & ~deleted).any(2) for part in parts])
         deleted = deleted & ~empties.any(0).unsqueeze(2)

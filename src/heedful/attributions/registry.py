@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeAlias
 
-from heedful.attributions.method import CheckedOptions, change_option, method_name, on_words, registered_methods
+from heedful.attributions.method import (
+    CheckedOptions,
+    Feature,
+    change_option,
+    method_name,
+    on_features,
+    registered_methods,
+)
 from heedful.types import Method, UserError, check_methods, shorten
 
 METHODS: Mapping[str, Callable[[], Method]] = registered_methods()
@@ -66,8 +73,8 @@ def _read_option(text: str, default: object) -> object:
     raise ValueError
 
 
-def method_for_words(method: str | Method) -> Method:
-    """A method by its name or itself; one that removes tokens removes whole words.
+def method_for_words(method: str | Method, feature: Feature = "word") -> Method:
+    """A method by its name or itself; one that removes tokens removes whole words, or other features.
 
     By name, methods have their `word_options`: a text has fewer words than tokens.
 
@@ -79,7 +86,7 @@ def method_for_words(method: str | Method) -> Method:
     check_methods((chosen,), "method")
     if isinstance(method, str) and isinstance(chosen, CheckedOptions) and chosen == type(chosen)():
         chosen = chosen.for_words()
-    return on_words(chosen)
+    return on_features(chosen, feature)
 
 
 def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
@@ -98,13 +105,18 @@ def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
 
 
 def catalogue_name(method: Method) -> str:
-    """The name of a method in the catalogue if it has the default options (words or tokens), else its display name.
+    """The name of a method in the catalogue if its options are the defaults, with any features, else its display name.
 
     >>> from heedful.attributions import Lime, RawAttention
     >>> catalogue_name(Lime(feature="word")), catalogue_name(RawAttention()), catalogue_name(Lime(seed=3))
     ('lime', 'raw-attention', 'lime(seed-3)')
     """
+    plain = _on_units(method)
     for name, make in METHODS.items():
-        if method in (make(), method_for_words(make()), method_for_words(name)):
+        if plain in (_on_units(make()), _on_units(method_for_words(name))):
             return name
-    return method_name(change_option(method, "feature", lambda _: "unit"))
+    return method_name(plain)
+
+
+def _on_units(method: Method) -> Method:
+    return change_option(method, "feature", lambda _: "unit")

@@ -65,7 +65,8 @@ class KernelShap(CheckedOptions):
     Args:
         n_samples: coalitions besides the empty and the full one, drawn from (seed, uid); a text that has more features
             than half as many has two per feature.
-        feature: "word" keeps or removes all tokens of a word together and divides its score among them.
+        feature: "word" keeps or removes all tokens of a word together and divides its score among them; so do
+            "sentence" and "segment".
         special_tokens: remove and score special tokens too, each as its own feature.
         error: stop when no posterior error of a text is larger than this share of its largest absolute score, after at
             least five samples per feature and at most `n_samples`. Scores are then Shapley values of a Gaussian process
@@ -262,7 +263,8 @@ class Shapley(CheckedOptions):
     f(all features removed).
 
     Args:
-        feature: "word" keeps or removes all tokens of a word together and divides its score among them.
+        feature: "word" keeps or removes all tokens of a word together and divides its score among them; so do
+            "sentence" and "segment".
         special_tokens: remove and score special tokens too, each as its own feature.
     """
 

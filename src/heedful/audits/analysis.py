@@ -6,6 +6,7 @@ import datetime
 import functools
 import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedful.attributions.method import tags_of
+from heedful.attributions.method import Feature, tags_of
 from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
 from heedful.audits.decisions import (
     answer_sentence,
@@ -51,6 +52,7 @@ from heedful.report.charts import png_base64
 from heedful.report.text_sources import tabulate_texts
 from heedful.report.text_table import LEAST_FAITHFUL, MOST_MANIPULABLE, ScoreColumn, TextMetric, TextTable
 from heedful.results import Decision, Statistic
+from heedful.segmentation import MAX_WORDS
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.shown_path import shown_path
 from heedful.types import Corpus, Method
@@ -148,20 +150,22 @@ class AuditAnalysis:
         )
 
     def _word_use(self, name: str) -> tuple[WordUse, ...]:
-        """The words that a method ranks first in several texts of one predicted class, the most frequent first."""
+        """The words that a method ranks first in several texts of one predicted class, the most frequent first.
+
+        Segments of long texts, which hardly ever occur twice, follow in the order of the texts.
+        """
         table, classes = self.work.scores[name], self.plan.explainer.class_names
         first, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for uid, outcome, scores in zip(table.index, table["predicted"], table["word_scores"], strict=True):
-            words = [_bare_word(word) for word in self._words(str(uid), table)]
+            words = [_short(_bare_word(word)) for word in self._words(str(uid), table)]
             label = classes[int(outcome)] if classes else ""
             texts.update((word, label) for word in {*words})
             if words and max(scores) > 0:
                 first[words[int(np.argmax(scores))], label] += 1
-        return tuple(
-            WordUse(word, label, count, texts[word, label])
-            for (word, label), count in sorted(first.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_WORDS]
-            if count > 1 and word
-        )
+        order = {use: place if " " in use[0] else 0 for place, use in enumerate(first)}
+        ranked = sorted(first.items(), key=lambda entry: (-entry[1], order[entry[0]], entry[0]))
+        listed = [(use, count) for use, count in ranked if use[0] and (count > 1 or " " in use[0])]
+        return tuple(WordUse(word, label, count, texts[word, label]) for (word, label), count in listed[:MOST_WORDS])
 
     def text_table(self, audit: Audit) -> TextTable:
         """The audited texts with every explanation, sortable by faithfulness and manipulability."""
@@ -264,12 +268,12 @@ class AuditAnalysis:
         label = names[int(text["predicted"].tolist()[0])] if names else "the number"
         words = self._words(uid, scores[name])
         highest, gap = _removed(erasures, row, count), "; " if self.plan.reads_images else ", "
-        named = [words[word] for word in highest]
+        named = [_short(words[word]) for word in highest]
         sentence = removal_sentence(name, named, label, full, full - drops[row, size], self.plan.noun)
         other_scores: list[float] = []
         if reference != name:
             other_scores = _cell(scores[reference], uid, "word_scores")
-            better = gap.join(words[word] for word in _removed(other, row, count))
+            better = gap.join(_short(words[word]) for word in _removed(other, row, count))
             sentence += f"; without those of {reference} ({better}) to {full - other_drops[row, size]:.2f}"
         return FailureExample(
             uid=uid,
@@ -292,14 +296,17 @@ class AuditAnalysis:
         return table, table["full"].to_numpy(np.float64)[:, None] - removed
 
     def _words(self, uid: str, table: pd.DataFrame) -> list[str]:
-        """The whitespace words of a text that the model sees, in order; of an image its patches as "row,column"."""
+        """The words, sentences or segments of a text that the model sees; of an image its patches as "row,column"."""
         if self.plan.reads_images:
             row = table.index.tolist().index(uid)
             units, scored = (table[name].tolist()[row] for name in ("units", "scored"))
             return [str(unit) for unit, is_scored in zip(units, scored, strict=True) if is_scored]
         words = [word for part in self.work.examples[uid].parts if isinstance(part, str) for word in part.split()]
-        numbers = [int(number) for number in _cell(table, uid, "word_numbers")]
-        return [words[number] if number < len(words) else str(number) for number in numbers]
+        features: dict[int, list[str]] = {int(number): [] for number in _cell(table, uid, "word_numbers")}
+        pairs = zip(_cell(table, uid, "words"), _cell(table, uid, "features"), strict=True)
+        for word, feature in dict.fromkeys((int(word), int(feature)) for word, feature in pairs if word >= 0):
+            features[feature].append(words[word] if word < len(words) else str(word))
+        return [" ".join(run) for run in features.values()]
 
     def _images(self, uids: Sequence[str]) -> dict[str, NDArray[np.uint8]]:
         """By uid the audited images; none if texts are audited."""
@@ -339,13 +346,21 @@ class AuditAnalysis:
             labeled=len(labelled),
             rationales=sum(uid in self.work.marked_examples for uid in texts["uid"]),
             classes=class_counts(texts, names),
-            notes=(*(() if columns is None else columns.notes), *note_lines(notes["corpus"])),
+            notes=(
+                *(() if columns is None else columns.notes),
+                *note_lines(notes["corpus"]),
+                *filter(None, [segment_note(texts, self.plan.sample.feature, self.plan.noun)]),
+            ),
             digest=corpus.digest(self.work.workspace.data_dir),
             noun=self.plan.noun,
             assumptions=assumptions(corpus, self._sample.table, names),
+            segmented=int((texts["features"] < texts["words"]).sum()),
+            truncated=int(texts["cut"].sum()),
         )
 
 
+MAX_NAMED = 45
+"""Characters of a segment that is named in a sentence."""
 BEST_DROP = "fall of the output without the best words found"
 MOST_WORDS = 12
 """Words that are listed as used by the model."""
@@ -373,6 +388,20 @@ def class_counts(table: pd.DataFrame, names: Sequence[str]) -> dict[str, int]:
     return {name: int(counts.get(index, 0)) for index, name in enumerate(names)}
 
 
+def segment_note(table: pd.DataFrame, feature: Feature, noun: str = "texts") -> str:
+    """How many texts were not explained word by word, and how long their segments are; empty if there are none.
+
+    >>> segment_note(pd.DataFrame({"words": [9, 100, 60], "features": [9, 20, 20]}), "segment")
+    '2 of 3 texts have more than 40 words and are explained by segments of about 4 words'
+    """
+    long = table[table["features"] < table["words"]]
+    if long.empty:
+        return ""
+    size = round(long["words"].sum() / long["features"].sum())
+    which = f"have more than {MAX_WORDS} words and " if feature == "segment" else ""
+    return f"{len(long)} of {len(table)} {noun} {which}are explained by {feature}s of about {size} words"
+
+
 def assumptions(corpus: Corpus, table: pd.DataFrame, outputs: Sequence[str]) -> tuple[str, ...]:
     """What was assumed about the columns and labels of the data, and whether the labels contradict the model.
 
@@ -392,6 +421,15 @@ def assumptions(corpus: Corpus, table: pd.DataFrame, outputs: Sequence[str]) -> 
         f"the labels are those of the outputs, although only {right} of {len(labelled)} are predicted, less "
         "than by chance: labels and outputs may be in another order",
     )
+
+
+def _short(text: str) -> str:
+    """A segment as it is named in a sentence.
+
+    >>> _short("a very long segment of a very long text, which nobody reads")
+    'a very long segment of a very long text...'
+    """
+    return textwrap.shorten(text, MAX_NAMED, placeholder="...") if " " in text else text
 
 
 def _bare_word(word: str) -> str:

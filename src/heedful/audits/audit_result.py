@@ -59,7 +59,7 @@ class WordUse:
     """A word that an explanation ranks first in several texts of one predicted class.
 
     Args:
-        word: in lower case, without punctuation around it.
+        word: in lower case, without punctuation around it; of a long text the beginning of a segment.
         predicted: the class that it speaks for.
         first: texts in which it is ranked first.
         texts: texts of this predicted class that contain it.
@@ -163,6 +163,8 @@ class AuditedData:
         notes: remarks, for instance how label names were matched.
         noun: what is audited: texts or images.
         assumptions: what was decided about columns and labels although another reading is possible.
+        segmented: audited texts that were explained by sentences or segments, and not word by word.
+        truncated: audited texts of which the model does not read some words.
     """
 
     name: str
@@ -177,6 +179,8 @@ class AuditedData:
     digest: str
     noun: str = "texts"
     assumptions: tuple[str, ...] = ()
+    segmented: int = 0
+    truncated: int = 0
     labeled: int = 0
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions.method import Baseline, feature_counts, feature_index
+from heedful.attributions.method import Baseline, Feature, feature_counts, feature_index
 from heedful.measures.erasure import bin_counts
 from heedful.trials.faithfulness import ErasureEvaluator, FeatureOutputs
 from heedful.types import Batch, Model
@@ -27,9 +27,9 @@ BEAM = 2
 """Sets of more than two words that go on to the next step."""
 
 
-def word_erasure(deletion: Baseline, seed: int = 0) -> ErasureEvaluator:
-    """What removes and keeps words for an audit: in the bins of comprehensiveness only, and without random removals."""
-    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature="word", quantized=False)
+def word_erasure(deletion: Baseline, seed: int = 0, feature: Feature = "word") -> ErasureEvaluator:
+    """What removes and keeps words, or other features: in the bins of comprehensiveness, without random removals."""
+    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature=feature, quantized=False)
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,16 @@ def search_best_erasure(
     exact: int = MAX_ENUMERATED_WORDS,
     candidates: int = PAIRED_WORDS,
     beam: int = BEAM,
+    feature: Feature = "word",
 ) -> BestErasure:
     """Search words whose removal lowers the output most, and words that alone keep it highest, for every text.
 
     Args:
         exact: texts of at most so many words are searched by enumeration.
+        feature: what is removed together; "word" in the other descriptions stands for it.
     """
-    outputs = FeatureOutputs(model, batch, target, deletion, "word")
-    words = feature_counts(feature_index(batch, "word"))
+    outputs = FeatureOutputs(model, batch, target, deletion, feature)
+    words = feature_counts(feature_index(batch, feature))
     searches = [
         _TextSearch(size, bins, candidates, beam, is_exact=size <= exact)
         for size, bins in zip(words.tolist(), bin_counts(words).tolist(), strict=True)

@@ -7,8 +7,9 @@ into blocks. More time means more blocks; a finished block is never looked at ag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar, Literal
 
 import pandas as pd
@@ -17,12 +18,22 @@ from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from heedful.attributions.controls import randomize_weights
-from heedful.attributions.method import Baseline, feature_counts, feature_index, method_name, tags_of
+from heedful.attributions.method import (
+    Baseline,
+    Feature,
+    feature_counts,
+    feature_index,
+    feature_owners,
+    method_name,
+    option_values,
+    tags_of,
+)
 from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
 from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
+from heedful.data.tokenization import with_breaks
 from heedful.measures.erasure import ErasureOutputs, bin_counts
 from heedful.measures.rank_correlation import spearman
 from heedful.models.attentive import AttentiveModel
@@ -48,6 +59,8 @@ from heedful.types import (
 
 POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
+POOL_WORDS, MIN_POOL = 40_000, 200
+"""Of long texts fewer are read to draw the sample: so many words, but not fewer than so many texts."""
 FIRST_BLOCKS = (1, 2, 4, 8, 12)
 """Where the first blocks end; from the very first one the time of the others is estimated."""
 BLOCK_TEXTS = 8
@@ -84,8 +97,9 @@ class TextSample(Recipe):
 
     Args:
         seed: of the draw.
-        pool: texts that are read at most.
+        pool: texts that are read at most; of long texts, see `pool_size`.
         scores: scores made elsewhere; only texts that all of them have are taken.
+        feature: what is explained and removed together: words in short texts, segments of about twenty in long ones.
     """
 
     kind: ClassVar[str] = "audit sample"
@@ -94,9 +108,13 @@ class TextSample(Recipe):
     seed: int = 0
     pool: int = POOL_SIZE
     scores: tuple[ExternalAttributions, ...] = ()
+    feature: Feature = "segment"
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A table with uid, number of words, predicted class, its probability and the label."""
+        """A table with uid, number of words and of features that are read, predicted class and more.
+
+        The column `cut` says whether the model does not read some words of a text.
+        """
         loaded = self.subject.restore(workspace)
         examples = loaded.examples("test")
         if not examples:
@@ -105,12 +123,15 @@ class TextSample(Recipe):
             )
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
         drawn = [examples[index] for index in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
-        batch = loaded.tokenizer(drawn)
+        drawn = drawn[: pool_size(_count_words(example) for example in drawn)]
+        batch = with_breaks(loaded.tokenizer(drawn), drawn)
+        truncated = loaded.tokenizer.count_truncated(drawn)
         rows: list[dict[str, object]] = []
         for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
             with torch.no_grad():
                 probabilities = loaded.model.task.probabilities(loaded.model.read_logits(part)).cpu()
             words = feature_counts(feature_index(part, "word")).tolist()
+            features = feature_counts(feature_index(part, self.feature)).tolist()
             best = probabilities.max(-1)
             for row, position in enumerate(positions.tolist()):
                 rows.append(
@@ -118,6 +139,8 @@ class TextSample(Recipe):
                         "uid": drawn[position].uid,
                         "place": position,
                         "words": int(words[row]),
+                        "features": int(features[row]),
+                        "cut": truncated > 0 and int(words[row]) < _count_words(drawn[position]),
                         "predicted": int(best.indices[row]),
                         "probability": float(best.values[row]),
                         "label": to_json(drawn[position].label),
@@ -139,7 +162,7 @@ class TextSample(Recipe):
             "too short": int((~long_enough).sum()),
             "without scores": int((~has_scores).sum()),
             "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
-            "truncated": loaded.tokenizer.count_truncated(drawn),
+            "truncated": truncated,
             "unknown words": _unknown_share(loaded.tokenizer, drawn),
             "corpus": to_json(dict(loaded.splits.notes)),
             "architecture": loaded.model.architecture_summary,
@@ -150,6 +173,19 @@ class TextSample(Recipe):
         if kept.empty:
             raise UserError(f"no text has {MIN_WORDS} words or more; give longer texts, or choose another text column")
         return Artefact(table=kept, notes=notes)
+
+
+def pool_size(words: Iterable[int]) -> int:
+    """How many texts of these lengths are read to draw the sample.
+
+    >>> pool_size([20] * 900), pool_size([160] * 900), pool_size([1000] * 900)
+    (900, 250, 200)
+    """
+    return max(sum(total <= POOL_WORDS for total in accumulate(words)), MIN_POOL)
+
+
+def _count_words(example: Example) -> int:
+    return sum(len(part.split()) for part in example.parts if isinstance(part, str))
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example]) -> float:
@@ -194,10 +230,18 @@ def read_block(sample: TextSample, block: int, workspace: Workspace, texts: _Tex
             uid: replace(by_uid[uid], parts=tuple(parts))
             for uid, parts in zip(edits["uid"], edits["parts"], strict=True)
         }
-    batch = loaded.tokenizer(tuple(examples.values())).to(workspace.device)
+    batch = _read_texts(loaded, tuple(examples.values()))
+    if texts == "edited" and batch.breaks is not None:
+        # An edit that cuts off another word must not move the borders of segments, which are compared by number.
+        batch = replace(batch, breaks=_read_texts(loaded, tuple(by_uid[uid] for uid in examples)).breaks)
+    batch = batch.to(workspace.device)
     predicted = dict(zip(table["uid"], table["predicted"], strict=True))
     target = torch.tensor([predicted[uid] for uid in examples], device=batch.mask.device)
     return BlockTexts(loaded, examples, batch, target)
+
+
+def _read_texts(loaded: LoadedModel, examples: Sequence[Example]) -> Batch:
+    return with_breaks(loaded.tokenizer(examples), examples)
 
 
 @dataclass(frozen=True)
@@ -289,7 +333,11 @@ class BlockAttributions(Recipe):
         return {**self.sample.subject.describe(), "method": method_name(self.method), "block": self.block}
 
     def make(self, workspace: Workspace) -> Artefact:
-        """The rows of `attribution_rows`, with the score of each word in text order (`word_scores`, `word_numbers`)."""
+        """The rows of `attribution_rows`, with the score of each feature in text order (`word_scores`).
+
+        A feature has the number of its first word (`word_numbers`): `features` has it for each unit, as `words` has
+        that of its own word. Where words are explained both are the same.
+        """
         block = read_block(self.sample, self.block, workspace, self.texts)
         model = block.loaded.model
         if self.randomized is not None:
@@ -301,7 +349,8 @@ class BlockAttributions(Recipe):
         rows = list(attribution_rows(block.loaded, block.batch, explained, block.examples)) if block.examples else []
         table = pd.DataFrame(rows)
         if rows:
-            scores, numbers = words_of_rows(table, self.method)
+            table["features"] = _first_words(block.batch, self.sample.feature)
+            scores, numbers = words_of_rows(table, self.method, "features")
             table["word_scores"], table["word_numbers"] = scores, numbers
         return Artefact(table=table, notes={"n": len(table)})
 
@@ -330,15 +379,46 @@ def _randomized_copy(subject: ModelRecipe, model: Model, seed: int, workspace: W
     return copy
 
 
-def words_of_rows(table: pd.DataFrame, method: Method) -> tuple[list[list[float]], list[list[int]]]:
-    """The score of each word of each row of `attribution_rows`, in text order, and the numbers of these words."""
+def _first_words(batch: Batch, feature: Feature) -> list[list[int]]:
+    """The first word of the feature of each real unit of each text; -1 where there is none."""
+    columns = (batch.words.tolist(), feature_owners(batch, feature).tolist(), batch.lengths.tolist())
+    rows = []
+    for words, owners, length in zip(*columns, strict=True):
+        first: dict[int, int] = {}
+        for word, owner in zip(words, owners, strict=True):
+            first[owner] = min(word, first.get(owner, word))
+        rows.append([first[owner] for owner in owners[:length]])
+    return rows
+
+
+def words_of_rows(
+    table: pd.DataFrame, method: Method, column: Literal["words", "features"] = "words"
+) -> tuple[list[list[float]], list[list[int]]]:
+    """The score of each word, or feature, of each row of `attribution_rows`, in text order, and their numbers."""
     pooling = tags_of(method).pooling
     scores, numbers = [], []
-    for units, words in zip(table["scores"], table["words"], strict=True):
+    for units, words in zip(table["scores"], table[column], strict=True):
         index = torch.tensor([list(words)])
         pooled, present = pool_by_word(torch.tensor([list(units)], dtype=torch.float64), index, pooling)
         scores.append(pooled[0][present[0]].tolist())
         numbers.append(present[0].nonzero().flatten().tolist())
+    return scores, numbers
+
+
+def plain_word_scores(table: pd.DataFrame, method: Method) -> tuple[list[list[float]], list[list[int]]]:
+    """The score of each word of each row of `BlockAttributions`, and their numbers, whatever was explained.
+
+    Of a method that explains sentences or segments, all words of a segment have its score.
+    """
+    if all(feature == "word" for feature in option_values(method, "feature")):
+        return words_of_rows(table, method)
+    scores, numbers = [], []
+    columns = (table[name].tolist() for name in ("words", "features", "word_numbers", "word_scores"))
+    for words, features, firsts, values in zip(*columns, strict=True):
+        by_first = dict(zip(firsts, values, strict=True))
+        by_word = {int(word): by_first[first] for word, first in zip(words, features, strict=True) if word >= 0}
+        numbers.append(sorted(by_word))
+        scores.append([by_word[word] for word in numbers[-1]])
     return scores, numbers
 
 
@@ -364,7 +444,7 @@ class BlockErasure(Recipe):
         scores = pad_sequence(lists, batch_first=True).to(workspace.device)
         tables = []
         for deletion in self.deletions:
-            evaluate = word_erasure(deletion, source.sample.seed)
+            evaluate = word_erasure(deletion, source.sample.seed, source.sample.feature)
             outputs = evaluate(block.loaded.model, block.batch, block.target, scores.unsqueeze(0))
             counts = bin_counts(outputs.mask.sum(1))
             orders = evaluate.ranks(block.batch, scores.unsqueeze(0))[0].argsort(1)
@@ -401,7 +481,9 @@ class BlockSearch(Recipe):
         block = read_block(self.sample, self.block, workspace)
         tables = []
         for deletion in self.deletions:
-            best = search_best_erasure(block.loaded.model, block.batch, block.target, deletion)
+            best = search_best_erasure(
+                block.loaded.model, block.batch, block.target, deletion, feature=self.sample.feature
+            )
             details = {"order": [list(order) for order in best.order], "passes": best.passes.tolist()}
             tables.append(_measure_table(block.batch, deletion, best).assign(**details))
         return Artefact(table=pd.concat(tables, ignore_index=True))

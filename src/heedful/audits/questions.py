@@ -26,6 +26,7 @@ from heedful.audits.evidence import (
     BlockErasure,
     BlockSearch,
     block_range,
+    plain_word_scores,
     rank_correlations,
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
@@ -470,8 +471,9 @@ class Plausible(MeanQuestion):
         examples, columns = work.marked_examples, {}
         for name, table in work.scores.items():
             values: dict[str, float] = {}
-            cells = (table[column].tolist() for column in ("label", "predicted", "word_numbers", "word_scores"))
-            for uid, label, predicted, numbers, scores in zip(table.index.tolist(), *cells, strict=True):
+            cells = (table[column].tolist() for column in ("label", "predicted"))
+            by_word = plain_word_scores(table, work.plan.answered[name])
+            for uid, label, predicted, scores, numbers in zip(table.index.tolist(), *cells, *by_word, strict=True):
                 if uid not in examples or (label is not None and label == label and label != predicted):
                     continue
                 marks = examples[uid].rationale or ()

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ from pydantic import BaseModel
 from heedful.attributions.controls import Random
 from heedful.attributions.method import Baseline
 from heedful.attributions.registry import METHODS, Methods, catalogue_name, list_methods, method_for_words
-from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, note_lines
+from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, note_lines, segment_note
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import (
     BLOCK_TEXTS,
@@ -64,7 +65,7 @@ from heedful.store.recipe import canonical_json, json_digest
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
-from heedful.types import Corpus, Method, NotApplicable, UserError, shorten, user_path
+from heedful.types import Corpus, Method, NotApplicable, UserError, check_choice, shorten, user_path
 
 CORE_METHODS = ("raw-attention", "input-x-gradient", "integrated-gradients", "lime")
 """Methods that every audit examines: less time means fewer texts, not fewer of these."""
@@ -99,6 +100,7 @@ VERDICTS = "verdicts"
 TEXTS_FOLDER, TEXTS_PAGE = "texts", "texts.html"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
+AuditedFeature = Literal["word", "sentence", "segment"]
 Say = Callable[[str], None]
 
 
@@ -117,6 +119,8 @@ class AuditOptions:
         required: names of methods that must be audited, and are not left out to save time.
         where: executor, as for `heedful.run`; a model in memory stays in this process.
         only_methods: audit the named methods and the scores made elsewhere alone, without `CORE_METHODS`.
+        feature: what is explained and removed together: "segment" takes the words of a text of at most 40 words and
+            about twenty runs of words of a longer one, which bounds the time that a text takes; or "sentence", "word".
     """
 
     minutes: float = 5.0
@@ -130,6 +134,7 @@ class AuditOptions:
     required: tuple[str, ...] = ()
     where: str = POOL
     only_methods: bool = False
+    feature: AuditedFeature = "segment"
 
     def __post_init__(self) -> None:
         check_types(
@@ -148,6 +153,7 @@ class AuditOptions:
             },
         )
         check_where(self.where, self.workers)
+        check_choice("feature", self.feature, AuditedFeature)
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
             raise UserError(f"minutes is {self.minutes}; give a number above 0, at most a week")
         if self.texts is not None and self.texts < 1:
@@ -278,7 +284,7 @@ class _Audit:
             self.corpus, source = self._table(str(data)), str(data)
         methods = self._methods()
         external = tuple(method for method in methods.values() if isinstance(method, ExternalAttributions))
-        sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
+        sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external, feature=options.feature)
         self.plan = AuditPlan(explainer, self.corpus, source, sample, methods)
         if options.train_data is not None:
             self.plan.students = self._student_trial(options.train_data)
@@ -327,10 +333,10 @@ class _Audit:
         chosen = (*(() if only else CORE_METHODS), *self.options.methods, *self._known_requirements())
         methods: dict[str, Method] = {}
         for name_or_method in chosen:
-            method = method_for_words(name_or_method)
+            method = method_for_words(name_or_method, self.options.feature)
             methods[catalogue_name(method)] = method
         further = () if only else FURTHER_METHODS
-        self.further = {name: method_for_words(name) for name in further if name not in methods}
+        self.further = {name: method_for_words(name, self.options.feature) for name in further if name not in methods}
         if self.options.attributions is not None:
             external = external_methods(self.options.attributions, self.corpus, self.workspace.data_dir)
             for name, method in external.items():
@@ -424,6 +430,8 @@ class _Audit:
             yield f"Rows: {'; '.join(note_lines(notes['corpus']))}."
         if remarks := note_lines(notes["remarks"]):
             yield f"Tokenizer: {'; '.join(remarks)}."
+        if segmented := segment_note(self.table, self.options.feature, self.plan.noun):
+            yield f"{segmented[:1].upper()}{segmented[1:]}."
         for note in arithmetic_notes(self.workspace.device, self.explainer.precision):
             yield f"Arithmetic: {note}."
 

@@ -103,7 +103,7 @@ class AuditPlan:
     @property
     def blind(self) -> dict[str, Method]:
         """Orders that ignore the model, which every explanation must beat; images have none."""
-        return {} if self.reads_images else {rule: BlindScores(rule) for rule in BLIND_RULES}
+        return {} if self.reads_images else {rule: BlindScores(rule, self.sample.feature) for rule in BLIND_RULES}
 
     @property
     def scored(self) -> dict[str, Method]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -31,6 +31,7 @@ TEXTS_HELP = "Stop after this many texts, rounded up to a full block."
 ATTRIBUTIONS_HELP = "File with attribution scores computed elsewhere, to audit as well."
 TRAIN_DATA_HELP = "Table of texts to train student models on."
 REQUIRE_HELP = "Exit with code 3 unless the audit supports this, for instance 'lime: faithful, stable' (repeatable)."
+FEATURE_HELP = "What is explained: segment (words; about 20 runs of words in a longer text), sentence or word."
 CARD_HELP = f"Write a model card section to this file {TO_STDOUT}."
 
 
@@ -49,6 +50,7 @@ def audit(
     attributions: Annotated[str | None, typer.Option("--attributions", help=ATTRIBUTIONS_HELP)] = None,
     train_data: Annotated[str | None, typer.Option("--train-data", help=TRAIN_DATA_HELP)] = None,
     require: Annotated[list[str] | None, typer.Option("--require", help=REQUIRE_HELP)] = None,
+    feature: Annotated[str, typer.Option("--feature", help=FEATURE_HELP)] = "segment",
     seed: SeedOption = 0,
     out: Annotated[Path, output_option("--out", help="Folder for the pages.")] = Path("audit"),
     json_file: JsonOption = None,
@@ -57,7 +59,7 @@ def audit(
     """Test which explanations of your model you can show, and write a page with the answer."""
     from heedful.audits.audit_result import Requirement
     from heedful.audits.model_card import model_card
-    from heedful.audits.schedule import AuditOptions
+    from heedful.audits.schedule import AuditedFeature, AuditOptions
     from heedful.audits.schedule import audit as run_audit
     from heedful.report.html import check_report_folder
 
@@ -75,6 +77,7 @@ def audit(
         required=tuple(requirement.method for requirement in requirements),
         where=pool.where,
         only_methods=only_methods,
+        feature=cast("AuditedFeature", feature),
     )
     check_folder(out)
     check_report_folder(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -25,10 +25,14 @@ from heedful.cli.options import (
     output_option,
 )
 
+if TYPE_CHECKING:
+    from heedful.explainer import ExplainedFeature
+
 METHOD_HELP = (
     "Method to use (repeatable; see `heedful list`), with options as in 'lime(error=0.05)'. Default: the method that "
     "an audit of this model recommends, else integrated gradients."
 )
+FEATURE_HELP = "What has a score: token, word (default), sentence or segment (about 20 runs of words in a long text)."
 HTML_HELP = f"Write an HTML page to this file {TO_STDOUT}."
 CSV_HELP = f"Write all scores to this file as CSV {TO_STDOUT}."
 
@@ -46,6 +50,7 @@ def explain(
     contrast: Annotated[
         str | None, typer.Option("--contrast", help="Explain the target rather than this class or token.")
     ] = None,
+    feature: Annotated[str | None, typer.Option("--feature", help=FEATURE_HELP)] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the model's tokens instead of words.")] = False,
     text_column: TextColumnOption = None,
     second_column: SecondColumnOption = None,
@@ -56,7 +61,7 @@ def explain(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 ) -> None:
     """Show which words a prediction depends on, according to one or more methods."""
-    from heedful.attributions.registry import method_for_words
+    from heedful.attributions.registry import find_method
     from heedful.data.io import is_table
     from heedful.devices import check_device
     from heedful.explanation import explanations_frame, explanations_page
@@ -68,7 +73,10 @@ def explain(
         texts, seconds, numbers = _read_table(text, second, text_column, second_column)
     else:
         texts, seconds, numbers = _read_lines(text, second, text_column, second_column)
-    methods = [method_for_words(name) for name in method] if method else None
+    for name in method or ():  # a wrong name is refused before the model is opened
+        find_method(name)
+    chosen = None if feature is None else cast("ExplainedFeature", feature)
+    pieces = pieces or feature == "token"
     check_files({"--html": html, "--out": out, "--json": json_file})
     explainer, explanations = opening.load(model, device), []
     with (
@@ -76,7 +84,13 @@ def explain(
         progress.task("texts", len(texts)) as step,
     ):
         for explanation in explainer.explain_each(
-            texts, seconds, methods=methods, target=target, contrast=contrast, workspace=workspace
+            texts,
+            seconds,
+            methods=method or None,
+            target=target,
+            contrast=contrast,
+            feature=chosen,
+            workspace=workspace,
         ):
             explanations.append(explanation)
             step()

@@ -7,13 +7,14 @@ that rationales, tokenizers and models count the same words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.data.stored_examples import keep_examples
+from heedful.segmentation import Break, read_breaks
 from heedful.types import Batch, Example, Selection, UserError
 
 
@@ -104,7 +105,21 @@ def pad_batch(rows: Sequence[TokenizedExample], examples: Sequence[Example], *, 
         labels=label_tensor(examples),
         candidates=candidate_mask(examples, num_answers),
         pad_id=pad_id,
+        breaks=_example_breaks(examples, [row.words for row in rows]),
     )
+
+
+def with_breaks(batch: Batch, examples: Sequence[Example]) -> Batch:
+    """The batch of these texts, which knows their sentences also if a tokenizer of a user made it; images unchanged."""
+    if batch.breaks is not None or batch.inputs.dim() > 2:
+        return batch
+    return replace(batch, breaks=_example_breaks(examples, batch.words.tolist()).to(batch.words.device))
+
+
+def _example_breaks(examples: Sequence[Example], words: Sequence[Sequence[int]]) -> Tensor:
+    """What ends behind each word `[batch word]`, where the tokens that the model reads are of these words."""
+    breaks = [read_breaks(text_parts(example), {*row}) for row, example in zip(words, examples, strict=True)]
+    return _pad_lists(breaks, max(map(len, breaks), default=0), int(Break.UNREAD)).to(torch.int8)
 
 
 def _pad_lists(lists: Sequence[list[int]], width: int, pad_value: int) -> Tensor:
