@@ -254,7 +254,7 @@ class AuditAnalysis:
         # Half of the words, the last bin, are too many to be looked at.
         (erasures, drops), (other, other_drops) = self._drops(name), self._drops(reference)
         drops, other_drops = drops[:, :-1], other_drops[:, :-1] if reference != name else np.ones_like(drops)[:, :-1]
-        row, size = (int(index) for index in np.unravel_index(int(np.argmax(other_drops - drops)), drops.shape))
+        row, size = (int(index) for index in np.unravel_index(int(np.nanargmax(other_drops - drops)), drops.shape))
         uid, count = str(erasures["uid"].tolist()[row]), int(erasures["counts"].tolist()[row][size])
         full = float(erasures["full"].tolist()[row])
         text = self.table[self.table["uid"] == uid]
@@ -287,7 +287,9 @@ class AuditAnalysis:
         table = self._erasures(name)
         table = table[table["deletion"] == self.plan.ways[0]]
         removed = np.array(table["removed"].tolist(), dtype=np.float64)
-        return table, table["full"].to_numpy(np.float64)[:, None] - removed
+        drops = table["full"].to_numpy(np.float64)[:, None] - removed
+        # A bin without words, as short texts have, is none.
+        return table, np.where(np.array(table["counts"].tolist()) > 0, drops, np.nan)
 
     def _words(self, uid: str, table: pd.DataFrame) -> list[str]:
         """The whitespace words of a text that the model sees, in order; of an image its patches as "row,column"."""

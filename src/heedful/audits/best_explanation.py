@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.method import Baseline, feature_counts, feature_index
-from heedful.measures.erasure import bin_counts
+from heedful.measures.erasure import removal_sizes
 from heedful.trials.faithfulness import ErasureEvaluator, FeatureOutputs
 from heedful.types import Batch, Model
 
@@ -28,8 +28,8 @@ BEAM = 2
 
 
 def word_erasure(deletion: Baseline, seed: int = 0) -> ErasureEvaluator:
-    """What removes and keeps words for an audit: in the bins of comprehensiveness only, and without random removals."""
-    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature="word", quantized=False)
+    """What removes and keeps words for an audit: at sizes of equal weight, and without random removals."""
+    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature="word", quantized=False, bins=None)
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def search_best_erasure(
     outputs = FeatureOutputs(model, batch, target, deletion, "word")
     words = feature_counts(feature_index(batch, "word"))
     searches = [
-        _TextSearch(size, bins, candidates, beam, is_exact=size <= exact)
-        for size, bins in zip(words.tolist(), bin_counts(words).tolist(), strict=True)
+        _TextSearch(size, [count for count in bins if count], candidates, beam, is_exact=size <= exact)
+        for size, bins in zip(words.tolist(), removal_sizes(words).tolist(), strict=True)
     ]
     _run_together(searches, outputs)
     device = target.device

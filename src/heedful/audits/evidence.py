@@ -23,7 +23,7 @@ from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
-from heedful.measures.erasure import ErasureOutputs, bin_counts
+from heedful.measures.erasure import ErasureOutputs
 from heedful.measures.rank_correlation import spearman
 from heedful.models.attentive import AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
@@ -351,7 +351,7 @@ class BlockErasure(Recipe):
     """
 
     kind: ClassVar[str] = "audit erasure"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     attributions: BlockAttributions
     deletions: tuple[Baseline, ...]
@@ -366,7 +366,7 @@ class BlockErasure(Recipe):
         for deletion in self.deletions:
             evaluate = word_erasure(deletion, source.sample.seed)
             outputs = evaluate(block.loaded.model, block.batch, block.target, scores.unsqueeze(0))
-            counts = bin_counts(outputs.mask.sum(1))
+            counts = outputs.bins
             orders = evaluate.ranks(block.batch, scores.unsqueeze(0))[0].argsort(1)
             details = {
                 "full": outputs.full_output.tolist(),
@@ -390,7 +390,7 @@ class BlockSearch(Recipe):
     """The best explanations that a search finds for the texts of a block: lower bounds of the achievable."""
 
     kind: ClassVar[str] = "audit search"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     sample: TextSample
     block: int
