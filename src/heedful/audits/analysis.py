@@ -27,7 +27,7 @@ from heedful.audits.decisions import (
     nothing_sentence,
     removal_sentence,
 )
-from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
+from heedful.audits.evidence import BlockAttention, BlockErasure, BlockNull, BlockSearch, block_range
 from heedful.audits.questions import AGREES, ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.verdict_rules import (
     BEST,
@@ -41,7 +41,7 @@ from heedful.audits.verdict_rules import (
     level_of_look,
     measure_label,
 )
-from heedful.audits.work_list import NULL_METHODS, AuditPlan, FinishedWork
+from heedful.audits.work_list import AuditPlan, FinishedWork
 from heedful.data.table import EvaluationTable
 from heedful.devices import arithmetic_notes
 from heedful.explainer import software_versions
@@ -228,17 +228,16 @@ class AuditAnalysis:
 
     def _erasure(self) -> dict[ErasureKey, pd.DataFrame]:
         tables = {name: self._erasures(name) for name in self.plan.scored}
-        searched = self.work.table(TOPICS[FAITHFUL], kind=BlockSearch)
+        searched, random = (self.work.table(TOPICS[FAITHFUL], kind=kind) for kind in (BlockSearch, BlockNull))
         by_key: dict[ErasureKey, pd.DataFrame] = {}
         for way in self.plan.ways:
             columns = {name: table[table["deletion"] == way].set_index("uid") for name, table in tables.items()}
-            best = searched[searched["deletion"] == way].set_index("uid")
+            best, null = (table[table["deletion"] == way].set_index("uid") for table in (searched, random))
             for measure, sign in SIGNS.items():
                 table = pd.DataFrame({name: frame[measure] for name, frame in columns.items()})
                 # The search is a lower bound, and so is every explanation.
                 table[BEST] = sign * pd.concat([sign * table, sign * best[measure]], axis=1).max(axis=1)
-                table[NULL] = table[list(NULL_METHODS)].mean(axis=1)
-                by_key[measure, way] = table.drop(columns=list(NULL_METHODS))
+                by_key[measure, way] = table.assign(**{NULL: null[measure]})
         return by_key
 
     def _optimized_for(self, method: Method) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from heedful.attributions.method import Baseline, feature_counts, feature_index,
 from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
 from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
+from heedful.audits.random_orders import RandomErasure, random_erasure
 from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
 from heedful.measures.erasure import ErasureOutputs
@@ -378,7 +379,7 @@ class BlockErasure(Recipe):
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 
-def _measure_table(batch: Batch, deletion: Baseline, erasure: ErasureOutputs | BestErasure) -> pd.DataFrame:
+def _measure_table(batch: Batch, deletion: Baseline, erasure: ErasureOutputs | BestErasure | RandomErasure) -> pd.DataFrame:
     """A row per text with the measures of faithfulness under one way of deletion."""
     columns = {"comprehensiveness": erasure.comprehensiveness, "sufficiency": erasure.sufficiency, "flip": erasure.flip}
     measures = {name: values.tolist() for name, values in columns.items()}
@@ -404,6 +405,26 @@ class BlockSearch(Recipe):
             best = search_best_erasure(block.loaded.model, block.batch, block.target, deletion)
             details = {"order": [list(order) for order in best.order], "passes": best.passes.tolist()}
             tables.append(_measure_table(block.batch, deletion, best).assign(**details))
+        return Artefact(table=pd.concat(tables, ignore_index=True))
+
+
+@dataclass(frozen=True)
+class BlockNull(Recipe):
+    """What random orders of words reach on the texts of a block, which every explanation is compared with."""
+
+    kind: ClassVar[str] = "audit null"
+
+    sample: TextSample
+    block: int
+    deletions: tuple[Baseline, ...]
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per text and way of deletion: the mean of each measure, and how many orders were read (0: all)."""
+        block = read_block(self.sample, self.block, workspace)
+        tables = []
+        for deletion in self.deletions:
+            null = random_erasure(block.loaded.model, block.batch, block.target, deletion, self.sample.seed)
+            tables.append(_measure_table(block.batch, deletion, null).assign(orders=null.orders.tolist()))
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 

@@ -48,7 +48,7 @@ SHARE = "share of the achievable"
 FAITHFUL = "faithful"
 """The question that the erasures answer."""
 NULL, BEST = "(null)", "(best)"
-"""Columns of erasure tables: the mean of several random orders, and the best that was found."""
+"""Columns of erasure tables: the mean over random orders, and the best that was found."""
 
 ErasureKey = tuple[str, str]
 """A measure and a way of deletion."""
