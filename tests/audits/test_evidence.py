@@ -38,7 +38,6 @@ from heedful.audits.evidence import (
 )
 from heedful.data.words import Words
 from heedful.explainer import Explainer, load, word_scores
-from heedful.measures.erasure import bin_counts
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.trials.adversarial_attention import AdversarialAttention
@@ -284,7 +283,7 @@ def test_erasure_and_search_of_a_block_are_those_of_its_texts(
             batch, target = batch_of(explainer, [uid]), torch.tensor([scores["predicted"][uid]])
             ranking = torch.tensor([[[*scores["word_scores"][uid]]]])
             one = word_erasure(way)(explainer.model, batch, target, ranking)
-            counts = bin_counts(one.mask.sum(1))[0].tolist()
+            counts = one.bins[0].tolist()
             most = search_best_erasure(explainer.model, batch, target, way)
             for measure in ("comprehensiveness", "sufficiency", "flip"):
                 assert own[measure][uid] == pytest.approx(float(getattr(one, measure)), abs=1e-5)

@@ -22,6 +22,7 @@ from heedful.measures.erasure import (
     normalized_infidelity,
     normalized_infidelity_error,
     paired_removals,
+    removal_sizes,
     score_ranks,
     step_counts,
 )
@@ -33,6 +34,33 @@ def test_bins_hold_a_share_of_the_units_rounded_up() -> None:
     literal = [[math.ceil(round(share * units, 9)) for share in AOPC_FRACTIONS] for units in range(1, 121)]
     assert bin_counts(torch.arange(1, 121)).tolist() == literal
     assert bin_counts(torch.tensor([100]), (0.07,)).item() == 7
+
+
+def test_sizes_are_all_up_to_half_of_a_short_text_and_five_at_equal_distances_of_a_long_one() -> None:
+    rows = removal_sizes(torch.arange(201)).tolist()
+    assert rows[0] == [0] * 5
+    assert [[size for size in row if size] for row in rows[1:11]] == [
+        [*range(1, math.ceil(units / 2) + 1)] for units in range(1, 11)
+    ]
+    for units, row in enumerate(rows[11:], start=11):
+        half = math.ceil(units / 2)
+        exact = [1 + step * (half - 1) / 4 for step in range(5)]
+        assert row == [math.ceil(value - 0.5) for value in exact]
+        assert len({*row}) == 5
+    assert rows[20] == [1, 3, 5, 8, 10]
+
+
+def test_bins_without_units_do_not_count() -> None:
+    """A text of three words has two sizes: drops of .2 and .4; that of a bin without words would be 0 or the whole."""
+    outputs = replace(
+        outputs_of([0.9] * 2, [0.0]),
+        bins=torch.tensor([[0, 1, 2]]),
+        comprehensiveness_outputs=torch.tensor([[0.9, 0.7, 0.5]], dtype=torch.float64),
+        sufficiency_outputs=torch.tensor([[0.1, 0.8, 0.7]], dtype=torch.float64),
+    )
+    assert outputs.comprehensiveness.tolist() == pytest.approx([0.3])
+    assert outputs.sufficiency.tolist() == pytest.approx([0.15])
+    assert replace(outputs, bins=torch.zeros(1, 3).long()).comprehensiveness.tolist() == [0.0]
 
 
 @pytest.mark.parametrize("units", [0, 1, 3, 20, 37])
@@ -250,6 +278,7 @@ def outputs_of(deleted: list[float], scores: list[float]) -> ErasureOutputs:
         deletion_outputs=curve,
         insertion_outputs=curve,
         decision_changed=None,
+        bins=torch.zeros(1, 0).long(),
         comprehensiveness_outputs=none,
         sufficiency_outputs=none,
         removal_masks=torch.zeros(1, 0, units, dtype=torch.bool),

@@ -29,7 +29,7 @@ from heedful.audits.decisions import (
     other_thresholds,
     removal_sentence,
 )
-from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
+from heedful.audits.evidence import BlockAttention, BlockErasure, BlockNull, BlockSearch, block_range
 from heedful.audits.questions import AGREES, ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.verdict_rules import (
     BEST,
@@ -43,7 +43,7 @@ from heedful.audits.verdict_rules import (
     level_of_look,
     measure_label,
 )
-from heedful.audits.work_list import NULL_METHODS, AuditPlan, FinishedWork
+from heedful.audits.work_list import AuditPlan, FinishedWork
 from heedful.data.table import EvaluationTable
 from heedful.devices import arithmetic_notes
 from heedful.explainer import software_versions
@@ -234,17 +234,16 @@ class AuditAnalysis:
 
     def _erasure(self) -> dict[ErasureKey, pd.DataFrame]:
         tables = {name: self._erasures(name) for name in self.plan.scored}
-        searched = self.work.table(TOPICS[FAITHFUL], kind=BlockSearch)
+        searched, random = (self.work.table(TOPICS[FAITHFUL], kind=kind) for kind in (BlockSearch, BlockNull))
         by_key: dict[ErasureKey, pd.DataFrame] = {}
         for way in self.plan.ways:
             columns = {name: table[table["deletion"] == way].set_index("uid") for name, table in tables.items()}
-            best = searched[searched["deletion"] == way].set_index("uid")
+            best, null = (table[table["deletion"] == way].set_index("uid") for table in (searched, random))
             for measure, sign in SIGNS.items():
                 table = pd.DataFrame({name: frame[measure] for name, frame in columns.items()})
                 # The search is a lower bound, and so is every explanation.
                 table[BEST] = sign * pd.concat([sign * table, sign * best[measure]], axis=1).max(axis=1)
-                table[NULL] = table[list(NULL_METHODS)].mean(axis=1)
-                by_key[measure, way] = table.drop(columns=list(NULL_METHODS))
+                by_key[measure, way] = table.assign(**{NULL: null[measure]})
         return by_key
 
     def _optimized_for(self, method: Method) -> tuple[str, ...]:
@@ -260,7 +259,7 @@ class AuditAnalysis:
         # Half of the words, the last bin, are too many to be looked at.
         (erasures, drops), (other, other_drops) = self._drops(name), self._drops(reference)
         drops, other_drops = drops[:, :-1], other_drops[:, :-1] if reference != name else np.ones_like(drops)[:, :-1]
-        row, size = (int(index) for index in np.unravel_index(int(np.argmax(other_drops - drops)), drops.shape))
+        row, size = (int(index) for index in np.unravel_index(int(np.nanargmax(other_drops - drops)), drops.shape))
         uid, count = str(erasures["uid"].tolist()[row]), int(erasures["counts"].tolist()[row][size])
         full = float(erasures["full"].tolist()[row])
         text = self.table[self.table["uid"] == uid]
@@ -293,7 +292,9 @@ class AuditAnalysis:
         table = self._erasures(name)
         table = table[table["deletion"] == self.plan.ways[0]]
         removed = np.array(table["removed"].tolist(), dtype=np.float64)
-        return table, table["full"].to_numpy(np.float64)[:, None] - removed
+        drops = table["full"].to_numpy(np.float64)[:, None] - removed
+        # A bin without words, as short texts have, is none.
+        return table, np.where(np.array(table["counts"].tolist()) > 0, drops, np.nan)
 
     def _words(self, uid: str, table: pd.DataFrame) -> list[str]:
         """The words, sentences or segments of a text that the model sees; of an image its patches as "row,column"."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.method import Baseline, Feature, feature_counts, feature_index
-from heedful.measures.erasure import bin_counts
+from heedful.measures.erasure import removal_sizes
 from heedful.trials.faithfulness import ErasureEvaluator, FeatureOutputs
 from heedful.types import Batch, Model
 
@@ -28,8 +28,8 @@ BEAM = 2
 
 
 def word_erasure(deletion: Baseline, seed: int = 0, feature: Feature = "word") -> ErasureEvaluator:
-    """What removes and keeps words, or other features: in the bins of comprehensiveness, without random removals."""
-    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature=feature, quantized=False)
+    """What removes and keeps words, or other features: at sizes of equal weight, and without random removals."""
+    return ErasureEvaluator(deletion, steps=None, samples=0, seed=seed, feature=feature, quantized=False, bins=None)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def search_best_erasure(
     outputs = FeatureOutputs(model, batch, target, deletion, feature)
     words = feature_counts(feature_index(batch, feature))
     searches = [
-        _TextSearch(size, bins, candidates, beam, is_exact=size <= exact)
-        for size, bins in zip(words.tolist(), bin_counts(words).tolist(), strict=True)
+        _TextSearch(size, [count for count in bins if count], candidates, beam, is_exact=size <= exact)
+        for size, bins in zip(words.tolist(), removal_sizes(words).tolist(), strict=True)
     ]
     _run_together(searches, outputs)
     device = target.device

@@ -31,10 +31,11 @@ from heedful.attributions.method import (
 from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
 from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
+from heedful.audits.random_orders import RandomErasure, random_erasure
 from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
 from heedful.data.tokenization import with_breaks
-from heedful.measures.erasure import ErasureOutputs, bin_counts
+from heedful.measures.erasure import ErasureOutputs
 from heedful.measures.rank_correlation import spearman
 from heedful.models.attentive import AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
@@ -431,7 +432,7 @@ class BlockErasure(Recipe):
     """
 
     kind: ClassVar[str] = "audit erasure"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     attributions: BlockAttributions
     deletions: tuple[Baseline, ...]
@@ -446,7 +447,7 @@ class BlockErasure(Recipe):
         for deletion in self.deletions:
             evaluate = word_erasure(deletion, source.sample.seed, source.sample.feature)
             outputs = evaluate(block.loaded.model, block.batch, block.target, scores.unsqueeze(0))
-            counts = bin_counts(outputs.mask.sum(1))
+            counts = outputs.bins
             orders = evaluate.ranks(block.batch, scores.unsqueeze(0))[0].argsort(1)
             details = {
                 "full": outputs.full_output.tolist(),
@@ -458,7 +459,9 @@ class BlockErasure(Recipe):
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 
-def _measure_table(batch: Batch, deletion: Baseline, erasure: ErasureOutputs | BestErasure) -> pd.DataFrame:
+def _measure_table(
+    batch: Batch, deletion: Baseline, erasure: ErasureOutputs | BestErasure | RandomErasure
+) -> pd.DataFrame:
     """A row per text with the measures of faithfulness under one way of deletion."""
     columns = {"comprehensiveness": erasure.comprehensiveness, "sufficiency": erasure.sufficiency, "flip": erasure.flip}
     measures = {name: values.tolist() for name, values in columns.items()}
@@ -470,7 +473,7 @@ class BlockSearch(Recipe):
     """The best explanations that a search finds for the texts of a block: lower bounds of the achievable."""
 
     kind: ClassVar[str] = "audit search"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     sample: TextSample
     block: int
@@ -486,6 +489,28 @@ class BlockSearch(Recipe):
             )
             details = {"order": [list(order) for order in best.order], "passes": best.passes.tolist()}
             tables.append(_measure_table(block.batch, deletion, best).assign(**details))
+        return Artefact(table=pd.concat(tables, ignore_index=True))
+
+
+@dataclass(frozen=True)
+class BlockNull(Recipe):
+    """What random orders of words reach on the texts of a block, which every explanation is compared with."""
+
+    kind: ClassVar[str] = "audit null"
+
+    sample: TextSample
+    block: int
+    deletions: tuple[Baseline, ...]
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per text and way of deletion: the mean of each measure, and how many orders were read (0: all)."""
+        block = read_block(self.sample, self.block, workspace)
+        tables = []
+        for deletion in self.deletions:
+            null = random_erasure(
+                block.loaded.model, block.batch, block.target, deletion, self.sample.seed, feature=self.sample.feature
+            )
+            tables.append(_measure_table(block.batch, deletion, null).assign(orders=null.orders.tolist()))
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 

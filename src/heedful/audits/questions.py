@@ -24,6 +24,7 @@ from heedful.audits.evidence import (
     BlockAttention,
     BlockAttributions,
     BlockErasure,
+    BlockNull,
     BlockSearch,
     block_range,
     plain_word_scores,
@@ -226,6 +227,7 @@ class Faithful(Question):
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         yield "", BlockSearch(plan.sample, block, plan.ways)
+        yield "", BlockNull(plan.sample, block, plan.ways)
         for name, method in plan.scored.items():
             scores = BlockAttributions(plan.sample, method, block)
             yield name, scores

@@ -45,7 +45,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.external_attributions import ExternalAttributions, external_methods
 from heedful.audits.questions import ATTENTION_FINDINGS
-from heedful.audits.work_list import CONTROL_METHODS, NULL_METHODS, AuditPlan, FinishedWork, WorkItem
+from heedful.audits.work_list import CONTROL_METHODS, AuditPlan, FinishedWork, WorkItem
 from heedful.data.columns import NO_COLUMN, TableColumns, detect_columns
 from heedful.data.io import TEXT_OR_PATH, check_types
 from heedful.data.table import EvaluationTable
@@ -505,7 +505,7 @@ class _Audit:
         plan = self.plan
         # A refusal without its remedy, because an audit tries other methods anyway.
         reason = str(outcome.error if outcome.refusal is None else NotApplicable(outcome.refusal.reason))
-        if item.is_main and (not item.method or item.method in NULL_METHODS):
+        if item.is_main and not item.method:
             raise UserError(f"the model cannot read texts without some of their words: {reason}")
         plan.left_out.setdefault(item.owner, reason)
         plan.methods.pop(item.owner, None)

@@ -45,7 +45,7 @@ SHARE = "share of the achievable"
 FAITHFUL = "faithful"
 """The question that the erasures answer."""
 NULL, BEST = "(null)", "(best)"
-"""Columns of erasure tables: the mean of several random orders, and the best that was found."""
+"""Columns of erasure tables: the mean over random orders, and the best that was found."""
 
 
 @dataclass(frozen=True)

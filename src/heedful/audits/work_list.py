@@ -17,7 +17,7 @@ from heedful.audits.blind_scores import BLIND_RULES, BlindScores
 from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS, Topic
-from heedful.audits.verdict_rules import FAITHFUL, NULL
+from heedful.audits.verdict_rules import FAITHFUL
 from heedful.explainer import Explainer
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
@@ -25,8 +25,6 @@ from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Example, Method
 
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
-NULL_METHODS: Mapping[str, Method] = {f"{NULL} {seed}": Random(seed=seed) for seed in range(3)}
-"""Random orders whose mean is what every explanation is compared with."""
 NO_STUDENTS = "that needs students that are trained: give texts for them (--train-data FILE)"
 
 
@@ -107,8 +105,8 @@ class AuditPlan:
 
     @property
     def scored(self) -> dict[str, Method]:
-        """The methods that have scores, random and model-blind orders included."""
-        return {**self.answered, **NULL_METHODS, **self.blind}
+        """The methods that have scores, model-blind orders included."""
+        return {**self.answered, **self.blind}
 
     @property
     def recomputable(self) -> dict[str, Method]:

@@ -21,6 +21,8 @@ Direction = Literal["higher", "lower"]
 
 AOPC_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the units that ERASER removes or keeps (DeYoung et al. 2020)."""
+MAX_SIZES = 5
+"""So many sizes are removed from a long text; one of up to twice as many units has every size up to half of it."""
 MAX_ENUMERATED_UNITS = 10
 """A text of so many units has 1024 removals, which can all be made."""
 
@@ -38,6 +40,7 @@ class ErasureOutputs:
         insertion_outputs: output with only the highest-ranked share `[row step]`.
         decision_changed: whether the predicted class differs without the highest-ranked share `[row step]`; None for
             regression.
+        bins: how many units each bin holds `[row bin]`, increasing; 0 where a text has fewer bins than others.
         comprehensiveness_outputs: output without the highest-ranked units of each bin `[row bin]`.
         sufficiency_outputs: output with only the highest-ranked units of each bin `[row bin]`.
         removal_masks: units removed together at random `[row sample unit]`.
@@ -53,6 +56,7 @@ class ErasureOutputs:
     deletion_outputs: Tensor
     insertion_outputs: Tensor
     decision_changed: Tensor | None
+    bins: Tensor
     comprehensiveness_outputs: Tensor
     sufficiency_outputs: Tensor
     removal_masks: Tensor
@@ -62,12 +66,17 @@ class ErasureOutputs:
     @property
     def comprehensiveness(self) -> Tensor:
         """Mean drop of the output without the highest-ranked units of each bin `[row]`."""
-        return (self.full_output.unsqueeze(1) - self.comprehensiveness_outputs).mean(1)
+        return self._mean_drop(self.comprehensiveness_outputs)
 
     @property
     def sufficiency(self) -> Tensor:
         """Mean drop of the output with only the highest-ranked units of each bin `[row]`."""
-        return (self.full_output.unsqueeze(1) - self.sufficiency_outputs).mean(1)
+        return self._mean_drop(self.sufficiency_outputs)
+
+    def _mean_drop(self, outputs: Tensor) -> Tensor:
+        """The mean over bins `[row]` of how far the output falls; 0 for a text without units."""
+        drops = (self.full_output.unsqueeze(1) - outputs).masked_fill(self.bins == 0, 0.0)
+        return drops.sum(1) / (self.bins > 0).sum(1).clamp(min=1)
 
     @property
     def flip(self) -> Tensor:
@@ -133,6 +142,23 @@ def bin_counts(units: Tensor, bins: Sequence[float] = AOPC_FRACTIONS) -> Tensor:
     exact = units.double().unsqueeze(1) * torch.tensor(bins, dtype=torch.float64, device=units.device)
     # 0.07 * 100 is slightly above 7 in binary: that must not become 8.
     return (exact - 1e-9).ceil().long()
+
+
+def removal_sizes(units: Tensor) -> Tensor:
+    """How many units are removed, or kept, at each of the sizes over which an audit averages `[row size]`.
+
+    Every number from 1 to half of the units (rounded up), or `MAX_SIZES` of these at equal distances, the first and the
+    last among them. All have the same weight, so that their mean is the area under the curve of removals: ERASER's bins
+    count the first of ten units three times. What is left of a text without more than half of its units is hardly a
+    text. Rows of fewer sizes begin with 0.
+
+    >>> removal_sizes(torch.tensor([3, 10, 40])).tolist()
+    [[0, 0, 0, 1, 2], [1, 2, 3, 4, 5], [1, 6, 10, 15, 20]]
+    """
+    half, places = ((units + 1) // 2).unsqueeze(1), torch.arange(MAX_SIZES, device=units.device)
+    # Integer arithmetic, halves down, as in `step_counts`.
+    spread = 1 + (2 * places * (half - 1) + MAX_SIZES - 2) // (2 * (MAX_SIZES - 1))
+    return torch.where(half > MAX_SIZES, spread, (half - MAX_SIZES + 1 + places).clamp(min=0))
 
 
 def step_counts(units: Tensor, steps: int) -> Tensor:

@@ -30,6 +30,7 @@ from heedful.attributions.method import (
 from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Figure, Lines, Series
 from heedful.measures.erasure import (
+    AOPC_FRACTIONS,
     FAITHFULNESS_MEASURES,
     INFIDELITY,
     Direction,
@@ -39,6 +40,7 @@ from heedful.measures.erasure import (
     normalized_infidelity_error,
     paired_removals,
     removal_pairs,
+    removal_sizes,
     score_ranks,
     step_counts,
 )
@@ -293,6 +295,8 @@ class ErasureEvaluator:
         feature: what is removed together: a unit, whose scores stand where it stands in the batch, or a word, numbered
             in text order from 0 as by `feature_index`.
         quantized: whether scores that differ by rounding only are tied.
+        bins: shares of the features over which comprehensiveness and sufficiency are means, by default those of ERASER;
+            None takes equally weighted numbers of features (`removal_sizes`).
     """
 
     baseline: Baseline = "delete"
@@ -302,6 +306,11 @@ class ErasureEvaluator:
     error: float | None = None
     feature: Feature = "unit"
     quantized: bool = True
+    bins: tuple[float, ...] | None = AOPC_FRACTIONS
+
+    def sizes(self, features: Tensor) -> Tensor:
+        """How many features each bin of a text of so many features holds `[batch bin]`."""
+        return removal_sizes(features) if self.bins is None else bin_counts(features, self.bins)
 
     def _mask(self, batch: Batch, width: int) -> Tensor:
         """The features of each text `[batch feature]`."""
@@ -322,7 +331,7 @@ class ErasureEvaluator:
         """Outputs of the classes `target` `[batch]` for scores `[method batch feature]`; rows method after method."""
         methods, mask = len(scores), self._mask(batch, scores.shape[-1])
         features = mask.sum(1)
-        bins = bin_counts(features)
+        bins = self.sizes(features)
         steps = bins if self.steps is None else step_counts(features, self.steps)
         removal_seeds = example_seeds("removed", self.seed, batch)
         if self.error is None:
@@ -355,6 +364,7 @@ class ErasureEvaluator:
             deletion_outputs=deleted,
             insertion_outputs=inserted,
             decision_changed=flipped if model.task.num_classes > 1 else None,
+            bins=bins.repeat(methods, 1),
             comprehensiveness_outputs=without,
             sufficiency_outputs=only,
             removal_masks=removed.repeat(methods, 1, 1),
