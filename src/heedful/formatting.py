@@ -90,6 +90,18 @@ def two_decimals(value: float | None, missing: str = "undefined") -> str:
     return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
+def format_share(low: float, high: float | None = None) -> str:
+    """A share in whole percent, or the interval of one; empty where undefined.
+
+    >>> format_share(0.784), format_share(-0.01, 0.09), format_share(float("nan"))
+    ('78 %', '−1 to 9 %', '')
+    """
+    ends = [low] if high is None else [low, high]
+    if not all(map(math.isfinite, ends)):
+        return ""
+    return " to ".join(f"{round(100 * end)}".replace("-", "−") for end in ends) + " %"
+
+
 def join_names(names: Sequence[str]) -> str:
     """Names as a list in a sentence.
 

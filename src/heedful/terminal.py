@@ -7,9 +7,11 @@ light and on dark terminals. Words that speak against the class are also underli
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
@@ -51,29 +53,83 @@ STYLES = {"good": "green", "bad": "red", "partial": "yellow", "quiet": "dim", ""
 """Styles of cells in tables; the words say the same without color."""
 
 
+LOG_WIDTH = 80
+"""Columns of a log file, which has no width of its own."""
+_INDENT, _GAP = "    ", 2
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row for the terminal.
+
+    Args:
+        cells: one per column; the first is the name of the row.
+        style: one of `STYLES`.
+        details: sentences below the row, indented.
+    """
+
+    cells: tuple[str, ...]
+    style: str = ""
+    details: tuple[str, ...] = ()
+
+
 def print_table(
-    heading: str,
+    headings: Sequence[str],
     columns: Sequence[str],
-    rows: Sequence[Sequence[tuple[str, str]]],
+    rows: Sequence[TableRow],
     notes: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """Print a sentence, a table and notes.
+    """Print sentences, the first in bold, then a table and notes.
 
-    Args:
-        rows: of cells, each a text and the name of one of `STYLES`.
+    Cells are never folded: where a row does not fit the width, its cells are below its name, with the names of their
+    columns. Lines are folded between words.
     """
-    console = console or Console(highlight=False)
-    console.print(Text(terminal_line(heading), style="bold"))
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for position, column in enumerate(columns):
-        # The names of rows stay whole as long as other columns can be folded.
-        table.add_column(terminal_line(column), overflow="fold", no_wrap=position == 0)
-    for row in rows:
-        table.add_row(*(Text(terminal_line(text), style=STYLES[style]) for text, style in row))
-    console.print(table)
+    console = console or _table_console()
+    for number, heading in enumerate(headings):
+        _print_wrapped(heading, "" if number else "bold", console)
+    console.print()
+    names, cells = [terminal_line(column) for column in columns], [[*map(terminal_line, row.cells)] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    fits = sum(widths) + _GAP * (len(widths) - 1) <= console.width
+    if fits:
+        console.print(Text(_spread(names, widths), style="bold"))
+        console.print(Text("─" * (sum(widths) + _GAP * (len(widths) - 1))))
+    for row, texts in zip(rows, cells, strict=True):
+        style = STYLES[row.style]
+        if fits:
+            console.print(Text(_spread(texts, widths), style=style))
+        else:
+            _print_wrapped(texts[0], f"bold {style}", console)
+            parts = [f"{name}: {text}" for name, text in zip(names[1:], texts[1:], strict=True) if text]
+            _print_wrapped("; ".join(parts), style, console, _INDENT)
+        for detail in row.details:
+            _print_wrapped(detail, "dim", console, _INDENT)
+    console.print()
     for note in notes:
-        console.print(Text(terminal_line(note)))
+        _print_wrapped(note, "", console)
+
+
+def _table_console() -> Console:
+    """The standard output, of `LOG_WIDTH` columns if it is not a terminal and `COLUMNS` does not name another width."""
+    console = Console(highlight=False)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return Console(highlight=False, width=LOG_WIDTH)
+
+
+def _spread(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """The texts in columns of these widths, without spaces at the end."""
+    padded = (text + " " * (width - cell_len(text)) for text, width in zip(texts, widths, strict=True))
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def _print_wrapped(text: str, style: str, console: Console, indent: str = "") -> None:
+    """The text in lines that fit the width, broken between words, without spaces at their ends."""
+    wrapped = Text(terminal_line(text), style=style).wrap(console, max(1, console.width - len(indent)), overflow="fold")
+    for line in wrapped:
+        line.rstrip()
+        console.print(Text(indent) + line)
 
 
 def shade_level(share: float) -> int:

@@ -369,12 +369,12 @@ def test_the_terminal_shows_the_answer_and_every_method(
     hostile.show()
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown
-    lines = {line.split()[0]: line for line in shown.splitlines() if line.split()}
-    assert "✓ may be shown" in lines["integrated-gradients"]
-    assert "78 % (73 to 83)" in lines["integrated-gradients"]
-    assert "✗ stable" in lines["lime"]
-    assert "? model" in lines["gradient-norm"]
-    assert "✗" not in lines["random"]
+    blocks = {block.split()[0]: block for block in re.split(r"\n(?=\S)", shown) if block.split()}
+    assert "✓ may be shown" in blocks["integrated-gradients"]
+    assert "78 % (73 to 83 %)" in blocks["integrated-gradients"]
+    assert "✗ not supported: stable" in blocks["lime"]
+    assert re.search(r"\? undecided:.* model", blocks["gradient-norm"])
+    assert "✗" not in blocks["random"]
 
 
 def test_latex_reads_no_command_in_a_name() -> None:

@@ -439,7 +439,7 @@ def test_every_decision_by_its_rule() -> None:
                 expected = Decision.UNDECIDED
             else:
                 expected = Decision.NOT_ALONE if NO in (stable, complete) else Decision.SHOW
-            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), tier)
+            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), tier, "lime")
             assert decision is expected
             assert reason
             seen.add(decision)
@@ -449,9 +449,9 @@ def test_every_decision_by_its_rule() -> None:
 def test_a_decision_names_what_is_missing() -> None:
     mixed = answers({"faithful": OPEN, "model-dependent": YES, "stable": NO})
     mixed["faithful"] = replace(mixed["faithful"], texts_needed=77)
-    _, reason = decide(mixed, 2)
-    assert all(word in reason for word in ("about faithful", "77", "about stable", "another explanation"))
-    _, reason = decide(answers({"faithful": NO, "model-dependent": NO}), 1)
+    _, reason = decide(mixed, 2, "lime")
+    assert all(word in reason for word in ("about faithful", "77", "about stable", "lime"))
+    _, reason = decide(answers({"faithful": NO, "model-dependent": NO}), 1, "lime")
     assert "about faithful" in reason
     assert "about model-dependent" in reason
 

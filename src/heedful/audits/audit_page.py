@@ -27,7 +27,6 @@ from heedful.audits.audit_tables import (
     decisions_table,
     download_files,
     format_brief,
-    format_share,
     methods_table,
     sentence,
     share_text,
@@ -41,7 +40,7 @@ from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS, Ques
 from heedful.audits.references import REFERENCES
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
-from heedful.formatting import format_number
+from heedful.formatting import format_number, format_share
 from heedful.report.charts import png_pixels, svg, svg_file
 from heedful.report.heatmap import HeatmapView, heatmap_view
 from heedful.report.html import HtmlDocument, check_report_folder, write_atomically

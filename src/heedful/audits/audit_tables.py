@@ -7,12 +7,12 @@ import math
 from typing import TYPE_CHECKING
 
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
-from heedful.formatting import format_number
+from heedful.formatting import format_number, format_share
 from heedful.report.page import SYMBOLS
 from heedful.results import Decision, Statistic, Verdict
 from heedful.store.csv_text import csv_text
 from heedful.table_view import Cell, TableView
-from heedful.terminal import print_table
+from heedful.terminal import TableRow, print_table
 
 if TYPE_CHECKING:  # `Audit.to_html` imports this module
     from heedful.audits.audit_result import Audit, MethodAudit
@@ -64,27 +64,34 @@ def download_files(audit: Audit) -> dict[str, str | bytes]:
 
 
 def print_audit(audit: Audit) -> None:
-    """Print the answer, a row per method and the caution."""
-    rows = []
-    for method in audit.methods:
-        symbol, _, style = DECISION_STYLES[method.decision]
-        doubts = [
-            f"{SYMBOLS[answer.verdict]} {answer.question}"
-            for answer in method.answers
-            if answer.verdict in (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED) and not method.control
-        ]
-        cells = (
-            method.name,
-            f"{symbol} {decision_text(method)}".strip(),
-            share_text(method).replace(" %)", ")"),
-            f"{format_brief(method.seconds)} s" if math.isfinite(method.seconds) else "",
-            ", ".join(doubts),
-        )
-        rows.append([(cell, style) for cell in cells])
-    columns = ("method", "decision", "of the achievable", "per text", "✗ not so, ? undecided")
-    notes = [f"Caution: {audit.caution}", certainty(audit)]
-    notes += [f"Not tested: {', '.join(untested_labels(audit))}."] if audit.untested else []
-    print_table(audit.sentence, columns, rows, notes)
+    """Print the answer, what it rests on, a row per method with the reason of its decision, and the caution."""
+    columns = ("method", "decision", "of the achievable", "per text")
+    notes = [
+        f"Caution: {audit.caution}",
+        "Of the achievable: random scores are 0 %, the best explanation that a search found is 100 %; intervals in "
+        "parentheses.",
+        certainty(audit),
+    ]
+    print_table((audit.sentence, basis(audit)), columns, [_terminal_row(method) for method in audit.methods], notes)
+
+
+def _terminal_row(method: MethodAudit) -> TableRow:
+    symbol, _, style = DECISION_STYLES[method.decision]
+    cells = (
+        method.name,
+        f"{symbol} {decision_text(method)}".strip(),
+        share_text(method),
+        f"{format_brief(method.seconds)} s" if math.isfinite(method.seconds) else "",
+    )
+    if method.control:
+        return TableRow(cells, style)
+    reason = () if method.decision is Decision.SHOW else (sentence(method.reason),)
+    doubts = [
+        f"{SYMBOLS[verdict]} {verdict.value}: {', '.join(labels)}"
+        for verdict in (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED)
+        if (labels := [TOPICS[each.question].label for each in method.answers if each.verdict is verdict])
+    ]
+    return TableRow(cells, style, (*reason, *(["; ".join(doubts)] if doubts else [])))
 
 
 def untested_labels(audit: Audit) -> dict[str, str]:
@@ -247,18 +254,6 @@ def statistic_text(row: Statistic) -> str:
     null = [f"null {format_brief(row.null)}"] if math.isfinite(row.null) else []
     texts = [f"{row.n:.0f} texts"] if math.isfinite(row.n) else []
     return "; ".join([format_interval(row.value, row.low, row.high), *null, *texts])
-
-
-def format_share(low: float, high: float | None = None) -> str:
-    """A share in whole percent, or the interval of one; empty where undefined.
-
-    >>> format_share(0.784), format_share(-0.01, 0.09), format_share(float("nan"))
-    ('78 %', '−1 to 9 %', '')
-    """
-    ends = [low] if high is None else [low, high]
-    if not all(map(math.isfinite, ends)):
-        return ""
-    return " to ".join(f"{round(100 * end)}".replace("-", "−") for end in ends) + " %"
 
 
 def format_brief(value: float) -> str:

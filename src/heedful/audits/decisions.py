@@ -9,7 +9,7 @@ from pathlib import Path
 from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, Role
 from heedful.audits.verdict_rules import FAITHFUL, AuditEvidence, Rules
-from heedful.formatting import join_names
+from heedful.formatting import format_share, join_names
 from heedful.results import Decision, Finding, Statistic, Verdict
 
 NO_EFFECT = 0.05
@@ -45,7 +45,9 @@ def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int
         findings = {question: by_method[name] for question, by_method in answers.items()}
         share = findings[FAITHFUL].statistic
         is_control = name in evidence.controls
-        decision, reason = (None, "a control, which must do badly") if is_control else decide(findings, tiers[name])
+        decision, reason = None, "a control, which must do badly"
+        if not is_control:
+            decision, reason = decide(findings, tiers[name], _best_of_first_tier(answers[FAITHFUL], tiers))
         audits.append(
             MethodAudit(
                 name=name,
@@ -62,6 +64,11 @@ def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int
             )
         )
     return tuple(sorted(audits, key=_order))
+
+
+def _best_of_first_tier(faithful: Mapping[str, Finding], tiers: Mapping[str, int]) -> str:
+    first = [name for name, tier in tiers.items() if tier == 1]
+    return max(first, key=lambda name: (faithful[name].statistic.value, name), default="")
 
 
 def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
@@ -84,7 +91,7 @@ def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
     return tuple(others)
 
 
-def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
+def decide(answers: Mapping[str, Finding], tier: int, best: str) -> tuple[Decision, str]:
     """Whether an explanation may be shown, and why.
 
     *may be shown*: passes what is required, fails nothing that is desired, and no method is clearly more faithful.
@@ -94,6 +101,7 @@ def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
 
     Args:
         answers: by question.
+        best: the most faithful method.
     """
     by_role = {role: [answers[each.name] for each in QUESTIONS if each.role is role] for role in Role}
     faults = [answer.reason for answer in by_role[Role.REQUIRED] if answer.verdict is Verdict.NOT_SUPPORTED]
@@ -109,7 +117,7 @@ def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
         if answer.verdict is Verdict.NOT_SUPPORTED
     ]
     if tier > 1:
-        return Decision.BEATEN, "; ".join(("another explanation is clearly more faithful", *open_questions, *failed))
+        return Decision.BEATEN, "; ".join((f"{best} is clearly more faithful", *open_questions, *failed))
     if open_questions:
         return Decision.UNDECIDED, "; ".join((*open_questions, *failed))
     if failed:
@@ -120,8 +128,8 @@ def decide(answers: Mapping[str, Finding], tier: int) -> tuple[Decision, str]:
 def _missing(answer: Finding) -> str:
     """What is not known of something required, and about how many texts would tell."""
     more = f" (about {answer.texts_needed} texts would decide)" if answer.texts_needed else ""
-    asked = "not asked" if answer.verdict is Verdict.NOT_TESTED else "undecided"
-    return f"{answer.question}: {asked}, {answer.reason}{more}"
+    state = "not tested" if answer.verdict is Verdict.NOT_TESTED else "undecided"
+    return f"{state} whether it is {answer.question}: {answer.reason}{more}"
 
 
 def _order(audit: MethodAudit) -> tuple[bool, int, float, float, str]:
@@ -189,8 +197,8 @@ def caption(methods: Sequence[MethodAudit], texts: int, source: str, noun: str =
     unit, several = UNITS[noun]
     return (
         f"{unit.capitalize()} scores by {shown.name} for the predicted class. On {texts} {noun} of "
-        f"{Path(source).name}, removing the {several} that it ranks highest had {shown.achievable:.0%} of the effect "
-        f"of the best explanation found; random {several} have 0 %. {caution(noun)}"
+        f"{Path(source).name}, removing the {several} that it ranks highest had {format_share(shown.achievable)} of "
+        f"the effect of the best explanation found; random {several} have 0 %. {caution(noun)}"
     )
 
 

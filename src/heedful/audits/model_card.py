@@ -11,13 +11,12 @@ from heedful.audits.audit_tables import (
     basis,
     certainty,
     format_brief,
-    format_share,
     sentence,
     share_text,
     untested_labels,
 )
 from heedful.audits.verdict_rules import FAITHFUL
-from heedful.formatting import page_text
+from heedful.formatting import format_share, page_text
 from heedful.report.page import SYMBOLS
 from heedful.results import Finding, Verdict
 

@@ -26,6 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Generator
 
+from heedful.formatting import format_share
 from heedful.measures.bootstrap import MIN_EXAMPLES, Interval
 from heedful.measures.bounded_mean import mean_interval, p_value, ratio_bound, sample_size
 from heedful.measures.hypothesis_tests import RESAMPLES, adjust_holm, studentised_p_values
@@ -334,9 +335,9 @@ class Rules:
         uncounted = sorted({row.subset for row in rows} - {row.subset for row in counted})
         better = [row for row in counted if row.p_value <= self.alpha]
         bad = [row for row in counted if worse[row.metric, row.subset] <= self.alpha]
-        is_clear, least = share.p_value <= self.alpha, f"{self.thresholds.least_share:.0%}"
+        is_clear, least = share.p_value <= self.alpha, format_share(self.thresholds.least_share)
         verdict, needed = Verdict.UNDECIDED, None
-        reason = f"better than random scores on {len(better)} of {len(counted)} measures"
+        reason = f"clearly better than random scores on {len(better)} of {len(counted)} measures"
         if not counted:
             needed, reason = MIN_EXAMPLES, f"{share.n} texts are too few to tell it from random scores"
         elif bad:
@@ -350,11 +351,10 @@ class Rules:
             verdict, reason = Verdict.SUPPORTED, f"better than random scores on all {len(counted)} measures"
         else:
             unclear = [row for row in counted if row not in better]
-            reason += f", not clearly on {_names(unclear)}" if unclear else ""
-            reason += "" if is_clear else f", not clearly above {least} of what is achievable on all of them"
             reason += f"; no measure counts under {', '.join(uncounted)}" if uncounted else ""
             needed = None if uncounted else self._faithful_size(name, unclear)
-        reason += f"; reaches {share.value:.0%} of what is achievable"
+        reason += f"; reaches {format_share(share.value)} of what is achievable"
+        reason += "" if is_clear or verdict is not Verdict.UNDECIDED else f", not clearly more than {least}"
         return Finding(verdict, name, (share, *rows), reason, FAITHFUL, needed)
 
     def _faithful_size(self, name: str, unclear: Sequence[Statistic]) -> int | None:
