@@ -273,7 +273,7 @@ class AuditAnalysis:
         if reference != name:
             other_scores = _cell(scores[reference], uid, "word_scores")
             better = gap.join(_short(words[word]) for word in _removed(other, row, count))
-            sentence += f"; without those of {reference} ({better}) to {full - other_drops[row, size]:.2f}"
+            sentence += f"; without those of {reference} ({better}), to {full - other_drops[row, size]:.2f}"
         return FailureExample(
             uid=uid,
             predicted=label,

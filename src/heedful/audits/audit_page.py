@@ -146,12 +146,17 @@ def answer_html(audit: Audit, texts: str = "") -> str:
     """The answer page."""
     methods = _method_views(audit)
     by_name = {method.audit.name: method for method in methods}
-    unsure = [
-        (method, TOPICS[cell.answer.question].label, cell)
-        for method in methods
-        for cell in method.cells
-        if cell.answer.verdict is Verdict.UNDECIDED and not method.audit.control
-    ]
+    unsure = {
+        question.label: [
+            (method, cell)
+            for method in methods
+            for cell in method.cells
+            if cell.answer.question == question.name
+            and cell.answer.verdict is Verdict.UNDECIDED
+            and not method.audit.control
+        ]
+        for question in QUESTIONS
+    }
     chart = share_chart(audit)
     values = {
         "title": f"Which explanations of {audit.model.name} may be shown?",
@@ -161,6 +166,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "questions": [(question, page_name(question.name)) for question in QUESTIONS],
         "sentence": sentence,
         "basis": basis(audit),
+        "level": f"{100 * audit.level:.4g} %",
         "about": _about(audit),
         "understood": _understood(audit),
         "recommended": [by_name[name] for name in audit.recommended],
@@ -178,7 +184,8 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "failures": [_failure_view(each, texts) for each in methods if each.audit.failure is not None],
         "thresholds": thresholds_table(audit) if audit.other_thresholds else None,
         "decisions": decisions_table(audit),
-        "unsure": unsure,
+        "unsure": {label: members for label, members in unsure.items() if members},
+        "optimized": _optimized(audit),
         "untested": untested_labels(audit),
         "certainty": certainty(audit),
         "downloads": DOWNLOADS,
@@ -217,7 +224,9 @@ def question_html(audit: Audit, name: str, texts: str = "") -> str:
         "struck": audit.struck if is_faithful else {},
         "certainty": certainty(audit),
         "is_faithful": is_faithful,
-        "optimized": {method.name: method.optimized_for for method in audit.methods if method.optimized_for},
+        "has_limit": isinstance(topic, Question) and math.isfinite(topic.limit),
+        "level": f"{100 * audit.level:.4g} %",
+        "optimized": _optimized(audit),
         "provenance": _provenance(audit),
     }
     return "".join(_QUESTION.render(values))
@@ -314,9 +323,9 @@ def _failure_view(view: MethodView, texts: str) -> FailureView:
     if failure.other_method:
         rows.append(Series(failure.other_method, failure.other_scores))
     highest = ", ".join(f"“{failure.words[word]}”" for word in failure.highest if word < len(failure.words))
-    caption = f"predicted {failure.predicted} ({format_brief(failure.probability)}); ranked highest: {highest}"
+    caption = f"predicted {failure.predicted} (output {format_brief(failure.probability)}); ranked highest: {highest}"
     # Words are whole: a space before each of them keeps what looks like the mark of a tokenizer.
-    figure = Heatmap(failure.uid, tuple(f" {word}" for word in failure.words), tuple(rows), caption)
+    figure = Heatmap(f"Text {failure.uid}:", tuple(f" {word}" for word in failure.words), tuple(rows), caption)
     address = f"{texts}#{quote(failure.uid, safe='')}" if texts else ""
     if failure.image:
         return FailureView(view, None, _image_view(failure, rows, f"image-{view.anchor}"), address)
@@ -331,6 +340,11 @@ def _image_view(failure: FailureExample, rows: Sequence[Series], prefix: str) ->
     names = ("image", *(row.name for row in rows))
     figure = ImageGrid(title, ("",), names, ((png_pixels(failure.image), *maps),))
     return ChartView(figure, Markup(svg(figure, prefix)), "")  # safe: the text in a chart is escaped
+
+
+def _optimized(audit: Audit) -> dict[str, tuple[str, ...]]:
+    """By method, the measures that it optimizes itself."""
+    return {method.name: method.optimized_for for method in audit.methods if method.optimized_for}
 
 
 def _about(audit: Audit) -> dict[str, str]:

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
-from heedful.formatting import format_number, format_share
+from heedful.formatting import format_number, format_share, join_names
 from heedful.report.page import SYMBOLS
 from heedful.results import Decision, Statistic, Verdict
 from heedful.store.csv_text import csv_text
@@ -15,7 +15,7 @@ from heedful.table_view import Cell, TableView
 from heedful.terminal import TableRow, print_table
 
 if TYPE_CHECKING:  # `Audit.to_html` imports this module
-    from heedful.audits.audit_result import Audit, MethodAudit
+    from heedful.audits.audit_result import Audit, MethodAudit, OtherThreshold
 
 DECISION_STYLES = {
     None: ("", "untested", "quiet"),
@@ -37,11 +37,11 @@ DOWNLOADS = (
     ("measurements.parquet", "the same as Parquet"),
 )
 THRESHOLD_LABELS = {
-    "least_share": ("share of the achievable that an explanation must clearly exceed", True),
-    "tier_margin": ("share of the achievable by which another must be better to be preferred", True),
-    "model_change": ("change of the scores when the weights are randomized that counts as dependence", False),
-    "stable_correlation": ("rank correlation with scores that should be the same that counts as stable", False),
-    "complete_error": ("share of the output that the scores may miss", True),
+    "least_share": ("faithful: share of the achievable that must be exceeded", True),
+    "tier_margin": ("another is better: lead of the better method, as a share of the achievable", True),
+    "model_change": ("depends on the model: change under random weights that must be exceeded", False),
+    "stable_correlation": ("stable: rank correlation that must be exceeded", False),
+    "complete_error": ("complete: share of the output that the scores may miss", True),
 }
 """What each threshold is, by its field of `Thresholds`, and whether it is shown in percent."""
 LEAST_PERCENT = 0.005
@@ -116,15 +116,16 @@ def basis(audit: Audit) -> str:
 
 
 def certainty(audit: Audit) -> str:
-    """How sure the intervals are, and what looking again costs."""
+    """How sure the intervals are, and what another evaluation costs."""
     times = {1: "once", 2: "twice"}.get(audit.look, f"{audit.look} times")
     power = str(audit.look).translate(_SUPERSCRIPTS)
     return (
         f"{format_number(audit.data.texts)} of {format_number(audit.data.rows)} {audit.data.noun} were audited, drawn "
         f"at random (seed {audit.seed}) in proportion to the predicted classes; all methods saw the same ones. This "
-        f"audit has been looked at {times}. The tests of a look err with probability .05/2{power} = "
-        f"{0.05 / 2**audit.look:.3g} at most, all looks together with .05, however often the audit goes on; so each "
-        f"further look needs stronger evidence. Intervals are at level {100 * audit.level:.4g} %."
+        f"audit has been evaluated {times}. The tests of an evaluation err with probability .05/2{power} = "
+        f"{0.05 / 2**audit.look:.3g} at most, and those of all evaluations together with .05, however often the audit "
+        f"goes on; so each further one needs stronger evidence. Intervals, in parentheses, have level "
+        f"{100 * audit.level:.4g} %."
     )
 
 
@@ -150,17 +151,24 @@ def methods_table(audit: Audit) -> TableView:
 
 
 def thresholds_table(audit: Audit) -> TableView:
-    """The decisions that other thresholds would change."""
-    rows: list[tuple[Cell, ...]] = []
+    """A row per threshold: the decisions that a lower and a higher one would change."""
+    by_name: dict[str, list[OtherThreshold]] = {}
     for other in audit.other_thresholds:
-        changed = audit.changed_decisions(other).items()
-        label, _ = THRESHOLD_LABELS[other.name]
-        changes = "; ".join(f"{name}: {decision.value}" for name, decision in changed) or "none"
-        rows.append(
-            (label, format_threshold(other.name, other.used), format_threshold(other.name, other.value), changes)
-        )
-    columns = ("threshold", "used", "instead", "decisions that would change")
-    return TableView("Would another threshold change the decision?", columns, tuple(rows))
+        by_name.setdefault(other.name, []).append(other)
+    rows: list[tuple[Cell, ...]] = [
+        (THRESHOLD_LABELS[name][0], format_threshold(name, others[0].used), *(_changes(audit, each) for each in others))
+        for name, others in by_name.items()
+    ]
+    return TableView("What would be decided instead", ("threshold", "used", "if lower", "if higher"), tuple(rows))
+
+
+def _changes(audit: Audit, other: OtherThreshold) -> str:
+    """The value that was tried, and the changed decisions with their methods."""
+    by_decision: dict[Decision, list[str]] = {}
+    for name, decision in audit.changed_decisions(other).items():
+        by_decision.setdefault(decision, []).append(name)
+    changes = [f"{decision.value}: {join_names(names)}" for decision, names in by_decision.items()]
+    return f"{format_threshold(other.name, other.value)}: {'; '.join(changes) or 'no change'}"
 
 
 def decisions_table(audit: Audit) -> TableView:

@@ -211,8 +211,8 @@ def removal_sentence(method: str, words: Sequence[str], output: str, full: float
     """
     listed = ("; " if noun == "images" else ", ").join(words)
     return (
-        f"Without {format_count(len(words), noun)} that {method} ranks highest ({listed}) the output for {output} goes "
-        f"from {full:.2f} to {left:.2f}"
+        f"Without {format_count(len(words), noun)} that {method} ranks highest ({listed}), the output for {output} "
+        f"goes from {full:.2f} to {left:.2f}"
     )
 
 

@@ -221,6 +221,7 @@ class Faithful(Question):
     axis = "% of the achievable"
     role = Role.REQUIRED
     is_share = True
+    meaning = "share of the achievable (0 %: random scores, 100 %: the best explanation found)"
 
     def threshold(self, thresholds: Thresholds) -> float:
         return thresholds.least_share
@@ -246,7 +247,7 @@ class ModelDependent(MeanQuestion):
 
     name = MODEL_DEPENDENT
     label = "depends on the model"
-    title = "Does the explanation change when the model is another?"
+    title = "Does the explanation change when the model changes?"
     measured = (
         "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
         "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated or opposed. "
@@ -266,7 +267,7 @@ class ModelDependent(MeanQuestion):
     metric = "1 - rank correlation"
     reason = "changes by {value:.2f} when the weights are randomized (0: not at all, 1: unrelated)"
     column = "change under randomized model"
-    meaning = "change of the scores when the weights are randomized"
+    meaning = "change of the scores when the weights are randomized (0: none, 1: unrelated)"
 
     def threshold(self, thresholds: Thresholds) -> float:
         return thresholds.model_change
@@ -307,7 +308,7 @@ class Stable(MeanQuestion):
     metric = "rank correlation"
     reason = "rank correlation {value:.2f} with scores that should be the same"
     column = "stability"
-    meaning = "rank correlation under tiny changes of the text"
+    meaning = "rank correlation under tiny changes of the text (1: the same order)"
 
     def threshold(self, thresholds: Thresholds) -> float:
         return thresholds.stable_correlation
@@ -350,7 +351,7 @@ class Complete(Question):
     recomputes = True
     limit = THRESHOLDS.complete_error
     column = "completeness"
-    meaning = "share of the output that the scores miss"
+    meaning = "share of the output that the scores miss (0: they add up exactly)"
 
     def threshold(self, thresholds: Thresholds) -> float:
         return thresholds.complete_error
@@ -401,6 +402,7 @@ class Agrees(MeanQuestion):
     limit, lowest = 0.0, -1.0
     metric = "rank correlation"
     reason = "mean rank correlation with the other methods {value:.2f}"
+    meaning = "mean rank correlation with the other methods (0: unrelated, 1: the same order)"
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         return pd.DataFrame(
@@ -467,7 +469,7 @@ class Plausible(MeanQuestion):
     metric = "AUC"
     reason = "AUC of the words that people marked {value:.2f}, .50 by chance"
     column = "plausibility where right"
-    meaning = "AUC of the words that people marked, where the model is right"
+    meaning = "AUC of the words that people marked, where the model is right (0.5: chance)"
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         examples, columns = work.marked_examples, {}
@@ -497,7 +499,7 @@ class Teaches(Question):
 
     name = "teaches"
     label = "teaches"
-    title = "Does it help somebody to predict what the model will do?"
+    title = "Does it help anyone predict what the model will do?"
     measured = (
         "A student model is trained to predict what the model predicts, with and without the explanations. The number "
         "is what the explanations add to its agreement with the model on new texts."
@@ -508,6 +510,7 @@ class Teaches(Question):
     references = ("fernandes-2022",)
     axis = "gain of the student"
     limit = 0.0
+    meaning = "what it adds to the agreement of a student with the model (0: nothing)"
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         students = work.plan.students
@@ -546,7 +549,7 @@ class AttentionFindings(Topic):
 
     name = "attention"
     label = "attention"
-    title = "May the attention weights of this model be read as reasons?"
+    title = "Can the attention weights of this model be read as reasons?"
     measured = "Findings about the weights themselves, whatever method makes a heat-map of them."
     null = "Stated with each of them."
     rule = "These findings give no verdict of their own; they explain the verdicts on methods that use attention."

@@ -83,13 +83,14 @@ def lower_bound(values: _Values, lowest: float, alpha: float) -> float:
 
 
 def mean_interval(values: _Values, lowest: float, highest: float, alpha: float) -> Interval:
-    """The mean with both bounds, each of which it lies beyond with probability alpha.
+    """The mean with both bounds, each of which it lies beyond with probability alpha; neither leaves the range.
 
     >>> [round(end, 3) for end in mean_interval(np.array([0.4, 0.5, 0.6] * 10), 0.0, 1.0, 0.025)]
     [0.5, 0.432, 0.568]
     """
     mean = float(values.mean()) if len(values) else math.nan
-    return Interval(mean, lower_bound(values, lowest, alpha), upper_bound(values, highest, alpha))
+    bounds = lower_bound(values, lowest, alpha), upper_bound(values, highest, alpha)
+    return Interval(mean, *(float(np.clip(bound, lowest, highest)) for bound in bounds))
 
 
 def p_value(values: _Values, lowest: float, threshold: float = 0.0) -> float:
