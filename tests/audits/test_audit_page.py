@@ -174,10 +174,10 @@ def test_the_answer_page_says_what_other_thresholds_would_decide() -> None:
     assert [*rows] == [label for label, _ in THRESHOLD_LABELS.values()]
     changed = [row for row in rows.values() if any("no change" not in str(cell) for cell in row[1:])]
     assert changed == [
-        ("10 %", "5 %: no change", "20 %: not to be shown: raw-attention"),
-        ("0.70", "0.35: may be shown: lime", "0.85: no change"),
+        ("10 %", "5 % → no change", "20 % → not to be shown: raw-attention"),
+        ("0.70", "0.35 → may be shown: lime", "0.85 → no change"),
     ]
-    assert "0.35: may be shown: lime" in Elements(answer_html(AUDIT)).text
+    assert "0.35 → may be shown: lime" in Elements(answer_html(AUDIT)).text
     table = decisions_table(AUDIT)
     [lime] = [row for row in table.rows if row[0] == "lime"]
     assert lime[1:] == ("not alone",) * 7 + ("may be shown",) + ("not alone",) * 3

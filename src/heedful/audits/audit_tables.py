@@ -107,6 +107,9 @@ def basis(audit: Audit) -> str:
         f"Tested on {format_number(data.texts)} of {format_number(data.rows)} {data.noun} with {methods} "
         f"method{'' if methods == 1 else 's'}."
     ]
+    if data.segmented:
+        segmented = f"{format_number(data.segmented)} of these {format_number(data.texts)} {data.noun}"
+        lines.append(f"{segmented} were explained by segments of several words, not word by word.")
     if truncated > 0:
         share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
         lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
@@ -168,7 +171,7 @@ def _changes(audit: Audit, other: OtherThreshold) -> str:
     for name, decision in audit.changed_decisions(other).items():
         by_decision.setdefault(decision, []).append(name)
     changes = [f"{decision.value}: {join_names(names)}" for decision, names in by_decision.items()]
-    return f"{format_threshold(other.name, other.value)}: {'; '.join(changes) or 'no change'}"
+    return f"{format_threshold(other.name, other.value)} → {'; '.join(changes) or 'no change'}"
 
 
 def decisions_table(audit: Audit) -> TableView:
