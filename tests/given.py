@@ -53,15 +53,17 @@ class Verdicts(Corpus):
         return tuple(examples)
 
 
-def save_untrained(folder: Path, words: Sequence[str], classes: Sequence[str]) -> Path:
+def save_untrained(folder: Path, words: Sequence[str], classes: Sequence[str], positions: int = 40) -> Path:
     """A small BERT with random weights that knows these words and has a head for these classes."""
-    model, tokenizer = _classifier(words, classes)
+    model, tokenizer = _classifier(words, classes, positions)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def _classifier(words: Sequence[str], classes: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def _classifier(
+    words: Sequence[str], classes: Sequence[str], positions: int = 40
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *words)
     words_tokenizer = Tokenizer(models.WordPiece({name: index for index, name in enumerate(names)}, unk_token="[UNK]"))
     words_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -69,7 +71,7 @@ def _classifier(words: Sequence[str], classes: Sequence[str]) -> tuple[PreTraine
     tokenizer = wrapped(
         tokenizer_object=words_tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
-    changes = {"max_position_embeddings": 40, "num_labels": len(classes), "hidden_dropout_prob": 0.0}
+    changes = {"max_position_embeddings": positions, "num_labels": len(classes), "hidden_dropout_prob": 0.0}
     model = network("bert", vocab_size=len(names), **changes)
     model.config.id2label = dict(enumerate(classes))
     return model, tokenizer

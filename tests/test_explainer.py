@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import ClassVar, Literal, cast
 
@@ -35,7 +36,7 @@ from heedful.attributions.registry import METHODS, catalogue_name, find_method, 
 from heedful.attributions.shapley import KernelShap
 from heedful.data.subwords import SubwordTokenizer
 from heedful.data.words import Words
-from heedful.explainer import Explainer, load, word_scores
+from heedful.explainer import ExplainedFeature, Explainer, load, word_scores
 from heedful.figures import Heatmap, Series
 from heedful.models.contrast import contrast_model
 from heedful.models.transformer import TransformerModel
@@ -216,6 +217,47 @@ def test_an_explanation_is_what_the_method_gives(explainer: Explainer, name: str
     assert shown.predicted == CLASSES[int(probabilities.argmax())]
     assert shown.words == tuple(TEXT.split())
     assert shown.tokens[:5] == ("<cls>", "the", "un", "##for", "##get")
+
+
+SENTENCES = "the film is dull . un film ? it is a film"
+
+
+@pytest.mark.parametrize("name", ["integrated-gradients", "leave-one-out", "raw-attention", "random"])
+def test_sentences_are_explained_in_place_of_words(explainer: Explainer, name: str) -> None:
+    shown, words = (explainer.explain(SENTENCES, methods=name, feature=feature) for feature in ("sentence", "word"))
+    assert shown.words == ("the film is dull .", "un film ?", "it is a film")
+    assert (shown.word_parts, shown.feature, shown.rows[0].method) == ((0, 0, 0), "sentence", name)
+    if name == "leave-one-out":
+        for place, score in enumerate(shown.rows[0].word_scores):
+            rest = " ".join(words for other, words in enumerate(shown.words) if other != place)
+            without = explainer.explain(rest, methods="random", target=shown.target)
+            assert score == pytest.approx(shown.probability - without.probability, abs=1e-6)
+    else:
+        by_sentence: dict[int, list[float]] = {0: [], 1: [], 2: []}
+        for score, owner in zip(shown.rows[0].token_scores, shown.token_words, strict=True):
+            if owner >= 0:
+                by_sentence[owner].append(score)
+        pool = math.fsum if shown.rows[0].pooling == "sum" else fmean
+        assert shown.rows[0].word_scores == pytest.approx([pool(scores) for scores in by_sentence.values()], abs=1e-6)
+        assert shown.rows[0].token_scores == words.rows[0].token_scores
+    assert shown.to_frame()["sentence"].tolist() == [*shown.words]
+    assert "un film ?" in shown.to_html()
+
+
+def test_segments_of_a_short_text_are_its_words_and_of_a_long_one_twenty(explainer: Explainer) -> None:
+    methods = ("lime", "kernel-shap", "integrated-gradients")
+    words, segments, default = (
+        explainer.explain(SENTENCES, methods=methods, feature=feature) for feature in ("word", "segment", None)
+    )
+    assert [row.word_scores for row in segments.rows] == [row.word_scores for row in words.rows]
+    assert default == words
+    pair = explainer.explain("one. two.", "three.", methods="random", feature="sentence")
+    assert (pair.words, pair.word_parts) == (("one.", "two.", "three."), (0, 0, 1))
+    tokens = explainer.explain(SENTENCES, methods="leave-one-out", feature="token")
+    assert tokens.rows[0].options["feature"] == "unit"
+    assert tokens.words == words.words
+    with pytest.raises(UserError, match="paragraph"):
+        explainer.explain(SENTENCES, feature=cast(ExplainedFeature, "paragraph"))
 
 
 def test_company_and_order_change_no_score(explainer: Explainer) -> None:
@@ -838,6 +880,12 @@ def test_the_command_shows_words_and_writes_files(folder: Path, tmp_path: Path) 
     assert shown.output.startswith("Method: integrated-gradients (the default")
     assert "unforget" in shown.output
     assert "##get" in command(folder, TEXT, "--pieces", "-m", "random").output
+    assert "##get" in command(folder, TEXT, "--feature", "token", "-m", "random").output
+    sentences = command(folder, SENTENCES, "--feature", "sentence", "-m", "random", "--out", "-")
+    assert [line.split(",")[3] for line in sentences.output.splitlines()] == [
+        "sentence", "the film is dull .", "un film ?", "it is a film"
+    ]  # fmt: skip
+    assert command(folder, TEXT, "--feature", "page").exit_code == 2
 
 
 def test_the_command_reads_lines_and_tables(folder: Path, tmp_path: Path) -> None:

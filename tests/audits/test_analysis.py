@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from heedful.audits.analysis import class_counts
+from heedful.audits.analysis import AuditAnalysis, class_counts
 from heedful.audits.decisions import answer_sentence, caption
 from heedful.audits.evidence import rank_correlations
 from heedful.audits.questions import AGREES
 from heedful.audits.work_list import FinishedWork
 from heedful.results import Decision
+from heedful.types import Example
 from tests.audits.sample_audit import sample_audit
 
 Scores = Mapping[str, tuple[list[int], list[float]]]
@@ -101,3 +102,28 @@ def test_nothing_to_show_has_no_caption_and_says_what_comes_next() -> None:
     refused = tuple(replace(each, decision=Decision.HIDE) for each in doubtful)
     assert "The best" not in answer_sentence(refused)
     assert all(each.name in answer_sentence(refused) for each in refused)
+
+
+def test_what_the_model_uses_are_words_of_short_texts_and_segments_of_long_ones() -> None:
+    long = "seventeen one two three four five six seven eight ten eleven twelve"
+    examples = {uid: Example(uid, (text,)) for uid, text in {"a": "Good film", "b": "so good!", "c": long}.items()}
+    scores = pd.DataFrame(
+        {
+            "predicted": [1, 1, 0],
+            "words": [[-1, 0, 1], [0, 0, 1], [*range(10)]],
+            "features": [[-1, 0, 1], [0, 0, 1], [*[0] * 9, 9]],
+            "word_numbers": [[0, 1], [0, 1], [0, 9]],
+            "word_scores": [[2.0, 1.0], [1.0, 2.0], [2.0, 1.0]],
+        },
+        index=[*examples],
+    )
+    explainer = SimpleNamespace(class_names=("bad", "fine"))
+    work = SimpleNamespace(scores={"m": scores}, examples=examples)
+    work.plan = SimpleNamespace(explainer=explainer, reads_images=False)
+    analysis = AuditAnalysis(cast(FinishedWork, work), {}, 1)
+    assert analysis._words("c", scores) == ["seventeen one two three four five six seven eight", "ten"]
+    used = analysis._word_use("m")
+    assert [(use.word, use.predicted, use.first, use.texts) for use in used] == [
+        ("good", "fine", 2, 2),
+        ("seventeen one two three four five six...", "bad", 1, 1),
+    ]

@@ -9,6 +9,7 @@ import torch
 
 from heedful.attributions.method import tags_of
 from heedful.audits.blind_scores import BLIND_RULES, BlindScores
+from heedful.data.words import Words
 from heedful.models.attentive import LinearBagOfWords
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, Example, NotApplicable
@@ -38,3 +39,16 @@ def test_every_token_has_the_score_of_its_word(rule: str) -> None:
     assert (tags_of(method).reads, tags_of(method).pooling) == ("nothing", "mean")
     with pytest.raises(NotApplicable):
         method(MODEL, batch, torch.zeros(2, dtype=torch.long))
+
+
+def test_a_sentence_has_the_letters_of_its_words_and_their_mean_rarity_and_position() -> None:
+    text, other = Example("a", ("The film sings. The end",), 0), Example("b", ("the film",), 0)
+    batch = Words().fit([text])([text])
+    expected = {"word length": [13.0, 6.0], "word rarity": [-2 * math.log(2) / 3, -math.log(2) / 2]}
+    expected["word position"] = [-1.0, -3.5]
+    for rule in BLIND_RULES:
+        method = BlindScores(rule, "sentence").of_texts([text, other])
+        scores = method(MODEL, batch, torch.zeros(1, dtype=torch.long)).scores[0].tolist()
+        first, second = expected[rule]
+        assert scores == pytest.approx([0.0, first, first, first, second, second, 0.0])
+        assert tags_of(method).pooling == "mean"

@@ -42,7 +42,7 @@ from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.types import Batch, Corpus, Example, Method, Splits, UserError, pool_by_word
-from tests.given import CLASSES, Verdicts, save_model
+from tests.given import CLASSES, PIECES, Verdicts, save_model, save_untrained
 
 IG = IntegratedGradients(n_steps=3)
 METHODS: tuple[Method, ...] = (
@@ -377,3 +377,79 @@ def test_words_are_pooled_over_their_tokens_only() -> None:
     assert evidence.words_of_rows(table, LeaveOneOut()) == ([[3.0, 4.0]], [[0, 2]])
     assert evidence.words_of_rows(table, RawAttention()) == ([[1.5, 4.0]], [[0, 2]])
     assert pool_by_word(units, words, "sum")[0].tolist() == [[3, 0, 4]]
+
+
+# Long texts
+
+
+SHORT_WORDS = ("film", "plot", "very", "the", "a", "long", "end")
+
+
+def long_text(words: int, sentence: int) -> str:
+    """A text of so many words that ends a sentence after so many."""
+    draw = torch.randint(len(SHORT_WORDS), (words,), generator=torch.Generator().manual_seed(words)).tolist()
+    ends = ["." if place % sentence == sentence - 1 else "" for place in range(words)]
+    return " ".join(SHORT_WORDS[index] + end for index, end in zip(draw, ends, strict=True))
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Explainer:
+    """A network with random weights that reads 100 tokens."""
+    folder = save_untrained(tmp_path_factory.mktemp("patient") / "model", (*PIECES, *SHORT_WORDS), CLASSES, 100)
+    return load(str(folder))
+
+
+def test_long_texts_are_explained_and_erased_by_segments(patient: Explainer, tmp_path: Path) -> None:
+    texts = (long_text(90, 9), "a very wonderful film", long_text(50, 7))
+    workspace, sample = Workspace(tmp_path), given_sample(patient, *texts)
+    table = workspace.get(sample).table.set_index("uid")
+    assert table.loc[["t0", "t1", "t2"], ["words", "features"]].to_numpy().tolist() == [[90, 20], [4, 4], [50, 20]]
+    for method in (RawAttention(), LeaveOneOut(feature="segment"), Lime(30, feature="segment"), Random(seed=4)):
+        blocks = [BlockAttributions(sample, method, block) for block in range(3)]
+        found = concatenate(blocks, workspace).set_index("uid")
+        erased = concatenate([BlockErasure(block, ("delete",)) for block in blocks], workspace).set_index("uid")
+        by_word = dict(zip(found.index, zip(*evidence.plain_word_scores(found, method), strict=True), strict=True))
+        for uid, text in zip(("t0", "t1", "t2"), texts, strict=True):
+            batch, target = patient.tokenizer([Example(uid, (text,))]), torch.tensor([found["predicted"][uid]])
+            starts, scores = list(found["word_numbers"][uid]), list(found["word_scores"][uid])
+            assert len(scores) == table["features"][uid]
+            expected = word_scores(method, method(patient.model, batch, target), batch, "segment")
+            assert scores == pytest.approx(expected.scores[0][expected.mask[0]].tolist(), abs=1e-5)
+            # Without the first step of the order: the words from one start to the next.
+            first = int(erased["order"][uid][0])
+            assert scores[first] == max(scores)
+            end = [*starts, len(text.split())][first + 1]
+            kept = batch.keep_units((batch.words < starts[first]) | (batch.words >= end))
+            with torch.no_grad():
+                output = torch.softmax(patient.model(kept).logits, -1)[0, target]
+            assert erased["removed"][uid][0] == pytest.approx(float(output), abs=1e-5)
+            words, numbers = by_word[uid]
+            assert numbers == list(range(len(text.split())))
+            if isinstance(method, RawAttention):
+                plain = word_scores(method, method(patient.model, batch, target), batch)
+                assert words == pytest.approx(plain.scores[0].tolist(), abs=1e-5)
+            elif isinstance(method, LeaveOneOut):
+                assert words == [scores[sum(start <= word for start in starts) - 1] for word in numbers]
+
+
+def test_an_edit_moves_no_segment_even_if_another_word_is_cut_off(patient: Explainer, tmp_path: Path) -> None:
+    """A typing error in the one long word, which has two tokens, makes it one unknown token."""
+    texts = [f"wonderful {long_text(count, 9)}" for count in (104, 105, 106)]
+    sample, workspace = given_sample(patient, *texts), Workspace(tmp_path)
+    assert workspace.get(sample).table["cut"].all()
+    own, other = (
+        concatenate([BlockAttributions(sample, IG, block, text) for block in range(3)], workspace).set_index("uid")
+        for text in ("original", "edited")
+    )
+    assert len(other) > 0
+    for uid in other.index:
+        assert max(other["words"][uid]) == max(own["words"][uid]) + 1
+        assert list(other["word_numbers"][uid]) == list(own["word_numbers"][uid])
+        assert len(own["word_numbers"][uid]) == 20
+
+
+def test_sentences_may_be_audited_and_words_too(patient: Explainer, tmp_path: Path) -> None:
+    sample = given_sample(patient, long_text(90, 9), long_text(8, 4))
+    for feature, counts in (("word", [90, 8]), ("sentence", [10, 2])):
+        chosen = replace(sample, feature=feature)
+        assert Workspace(tmp_path).get(chosen).table.set_index("uid")["features"][["t0", "t1"]].tolist() == counts

@@ -21,13 +21,21 @@ import torch
 from safetensors.torch import load, save
 from torch import Generator, Tensor, nn
 
-from heedful.attributions.method import is_stochastic, tags_of, with_other_seed
+from heedful.attributions.method import (
+    change_option,
+    feature_owners,
+    is_stochastic,
+    option_values,
+    tags_of,
+    with_other_seed,
+)
 from heedful.capabilities import check_attention
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
 from heedful.models.attentive import VOCAB_SIZE, Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
 from heedful.models.small_transformers import SmallTransformer
+from heedful.segmentation import Break
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.trials.faithfulness import FaithfulnessMetric
 from heedful.types import (
@@ -42,6 +50,7 @@ from heedful.types import (
     Trace,
     UserError,
     first_line,
+    pool_by_word,
 )
 
 _TOLERANCE = 1e-5
@@ -283,6 +292,8 @@ def _tag_laws(method: Method) -> dict[str, TagLaw]:
         laws["a model that hides its attention is refused"] = _check_needs_attention
     else:
         laws["a model that hides its attention is explained"] = _check_needs_no_attention
+    if any(option_values(method, "feature")):
+        laws["tokens of a sentence that is removed as one have equal scores"] = _check_sentences
     if is_stochastic(method):
         laws["another seed gives other scores"] = _check_other_seed
     return laws
@@ -348,6 +359,29 @@ def _check_needs_no_attention(method: Method, cases: Sequence[tuple[Model, Batch
             return
         except UserError:
             continue  # it needs more of a model than attention
+
+
+def _check_sentences(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
+    """Of texts of two words a sentence."""
+    by_sentence = change_option(method, "feature", lambda _: "sentence")
+    for model, batch, target in cases:
+        whole = replace(batch, breaks=_sentences_of_two_words(batch))
+        scores, owners = by_sentence(model, whole, target).scores, feature_owners(whole, "sentence")
+        means, _ = pool_by_word(scores, owners, "mean")
+        expected = means.gather(1, owners.clamp(min=0)).masked_fill(owners < 0, 0)
+        if not _close(scores.masked_fill(owners < 0, 0), expected):
+            yield "the tokens of a sentence have different scores"
+
+
+def _sentences_of_two_words(batch: Batch) -> Tensor:
+    """What ends behind each word `[batch word]`: every second word ends a sentence, and the last one of a part."""
+    breaks = (
+        torch.arange(max(1, int(batch.words.max()) + 1)).remainder(2).mul(int(Break.SENTENCE)).repeat(len(batch), 1)
+    )
+    for part in (0, 1):
+        last = batch.words.masked_fill(batch.segments != part, -1).amax(1)
+        breaks[(last >= 0).nonzero().flatten(), last[last >= 0]] = int(Break.PART)
+    return breaks
 
 
 def _check_other_seed(method: Method, cases: Sequence[tuple[Model, Batch, Tensor]]) -> Iterator[str]:
