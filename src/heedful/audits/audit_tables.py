@@ -40,6 +40,7 @@ THRESHOLD_LABELS = {
     "least_share": ("share of the achievable that an explanation must clearly exceed", True),
     "tier_margin": ("share of the achievable by which another must be better to be preferred", True),
     "model_change": ("change of the scores when the weights are randomized that counts as dependence", False),
+    "model_excess": ("this change beyond that under another seed and a tiny edit", False),
     "stable_correlation": ("rank correlation with scores that should be the same that counts as stable", False),
     "complete_error": ("share of the output that the scores may miss", True),
 }
