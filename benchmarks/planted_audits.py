@@ -1,8 +1,10 @@
 """Are the verdicts of an audit right? Audits of models whose explanations are known, and how often they err.
 
-Run `python -m benchmarks.planted_audits [--seeds 40] [--models additive shortcut ...] [--workers 1]`. Every seed draws
-other texts and another model, and audits it three times on a growing number of texts, as a user does who goes on. Of
-each planted model it is known which methods are right and which are not:
+Run `python -m benchmarks.planted_audits [--seeds 40] [--models additive shortcut ...] [--workers 1] [--rows FILE]`.
+Every seed draws other texts and another model, and audits it three times on a growing number of texts, as a user does
+who goes on. With `--rows` every verdict is kept in a CSV file, and another call goes on after the last one. Scores that
+ignore the model, the length of a word and its place, are audited beside the methods. Of each planted model it is known
+which methods are right and which are not:
 
 - additive: logit = sum of the words' contributions. Methods that are exact there must be supported. So must
   contributions with noise, but the more noise there is, the more texts that takes. Attention is uniform.
@@ -17,7 +19,9 @@ each planted model it is known which methods are right and which are not:
 - redundant: the largest contribution decides, so that a word does not matter as long as there is another one.
 - evasive: the model notices every erased word and then gives .5, so that no erasure tells an explanation from chance.
 
-It prints how often each method is supported, how often it may be shown, and the false verdicts one by one.
+It prints how often each method is supported, how often it may be shown, the false verdicts one by one, and the rates of
+false verdicts with exact binomial intervals. Their unit is the planted model, at any of its looks: audits of one model
+are not independent.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ import pandas as pd
 import tokenizers
 import torch
 from numpy.random import default_rng
+from scipy.stats import binomtest
 from torch import Generator, Tensor, nn
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
@@ -256,6 +261,31 @@ class NoisyContributions:
 
 
 @dataclass(frozen=True)
+class ModelBlind:
+    """Scores that ignore the model: long words first, or words at the beginning.
+
+    Args:
+        lengths: of the tokens by their numbers.
+    """
+
+    rule: Literal["length", "position"]
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def display_name(self) -> str:
+        """For instance "blind-length"."""
+        return f"blind-{self.rule}"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """The same scores for every model and class."""
+        if self.rule == "length":
+            scores = torch.tensor(self.lengths, dtype=torch.float64)[batch.inputs]
+        else:
+            scores = -torch.arange(batch.inputs.shape[1], dtype=torch.float64).expand(batch.inputs.shape)
+        return Attribution(scores.masked_fill(~batch.content_mask, 0.0), batch.content_mask)
+
+
+@dataclass(frozen=True)
 class Planted:
     """A model with its texts, and what is known of it.
 
@@ -266,6 +296,7 @@ class Planted:
         wrong: methods that must never be, besides the controls.
         other: audited methods of which nothing is known.
         noisy: audited methods that are right to some degree.
+        blind: scores that ignore the model, which are wrong whatever they rank first.
     """
 
     model: Explainer
@@ -274,11 +305,17 @@ class Planted:
     wrong: tuple[str, ...]
     other: tuple[str, ...] = ()
     noisy: tuple[NoisyContributions, ...] = ()
+    blind: tuple[ModelBlind, ...] = ()
 
     @property
-    def methods(self) -> tuple[str | NoisyContributions, ...]:
+    def methods(self) -> tuple[str | NoisyContributions | ModelBlind, ...]:
         """All audited methods but the controls."""
-        return (*self.right, *self.wrong, *self.other, *self.noisy)
+        return (*self.right, *self.wrong, *self.other, *self.noisy, *self.blind)
+
+    def with_blind_scores(self) -> Planted:
+        """The same with scores by the length and by the place of a word."""
+        lengths = tuple(map(len, self.model.tokenizer.vocabulary))
+        return replace(self, blind=(ModelBlind("length", lengths), ModelBlind("position")))
 
     def truth(self, method: str) -> str:
         """Right, partly right, wrong or unknown."""
@@ -286,7 +323,8 @@ class Planted:
             return "right"
         if method in (each.display_name for each in self.noisy):
             return "partly"
-        return "wrong" if method in self.wrong or method in CONTROL_METHODS else "unknown"
+        is_blind = method in (each.display_name for each in self.blind)
+        return "wrong" if is_blind or method in self.wrong or method in CONTROL_METHODS else "unknown"
 
 
 def additive(seed: int) -> Planted:
@@ -452,7 +490,7 @@ def audit_planted(planted: Planted, seed: int, sizes: Sequence[int] = SIZES) -> 
 def audit_rows(name: str, seed: int, sizes: Sequence[int] = SIZES) -> list[dict[str, object]]:
     """A row per method and number of texts: verdicts, decision, and what is known of the method."""
     torch.set_num_threads(1)
-    planted = MODELS[name](seed)
+    planted = MODELS[name](seed).with_blind_scores()
     rows: list[dict[str, object]] = []
     for result in audit_planted(planted, seed, sizes):
         for each in result.methods:
@@ -527,12 +565,11 @@ def print_counts(table: pd.DataFrame) -> None:
         decisions = ", ".join(f"{name} {count}" for name, count in last["decision"].value_counts().items())
         print(f"  decisions on wrong methods at the last look: {decisions}")
     wrong = counts[counts["truth"] == "wrong"]
-    refused = counts[(counts["truth"] == "right") & (counts["faithful"] == Verdict.NOT_SUPPORTED.value)]
-    print(f"\nright methods that are called not faithful: {len(refused)}")
     false = wrong[wrong["supported"] | wrong["shown"]]
     print("\nfalse verdicts:" if len(false) else "\nno false verdict")
     for row in false.itertuples():
         print(f"  {row.model} seed {row.seed} {row.texts} texts: {row.method} {row.decision}: {row.reason}")
+    print_rates(counts)
     for method in CONTROL_METHODS:
         own = wrong[wrong["method"] == method]
         ever = own.groupby(["model", "seed"])["supported"].any()
@@ -544,6 +581,29 @@ def print_counts(table: pd.DataFrame) -> None:
             f"{method}: faithful supported at any look in {int(ever.sum())} of {len(ever)} planted models; "
             + ", ".join(f"{name} in {count}" for name, count in others.items())
         )
+
+
+def print_rates(counts: pd.DataFrame) -> None:
+    """How often an audit errs, over planted models, with the exact interval of Clopper and Pearson at 95 %."""
+    verdicts = counts.groupby(["model", "seed"])["texts"].nunique()
+    print(f"\n{len(verdicts)} planted models of {counts['model'].nunique()} kinds, {int(verdicts.sum())} audits")
+    refused = {name: counts[name] == Verdict.NOT_SUPPORTED.value for name in ("faithful", "model-dependent")}
+    blind = counts["method"].str.startswith("blind-")
+    for label, rows, is_wrong in (
+        ("a wrong method is faithful (false supported)", counts["truth"] == "wrong", counts["supported"]),
+        ("a wrong method may be shown", counts["truth"] == "wrong", counts["shown"]),
+        ("a right method is not faithful (false not supported)", counts["truth"] == "right", refused["faithful"]),
+        ("a right method does not depend on the model", counts["truth"] == "right", refused["model-dependent"]),
+        ("model-blind scores are faithful", blind, counts["supported"]),
+        ("model-blind scores may be shown", blind, counts["shown"]),
+    ):
+        for unit, keys in (("models", ["model", "seed"]), ("models and methods", ["model", "seed", "method"])):
+            ever = counts[rows].assign(is_wrong=is_wrong[rows]).groupby(keys)["is_wrong"].any()
+            interval = binomtest(int(ever.sum()), len(ever)).proportion_ci(0.95, "exact")
+            print(
+                f"  {label}: {int(ever.sum())} of {len(ever)} {unit} at any look, "
+                f"{ever.mean():.1%} ({interval.low:.1%} to {interval.high:.1%})"
+            )
 
 
 def _any_supported(words: pd.Series) -> bool:

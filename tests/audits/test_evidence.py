@@ -242,8 +242,10 @@ def test_a_randomized_copy_is_explained_for_the_class_that_the_model_predicts(
     explainer: Explainer, sample: TextSample, workspace: Workspace
 ) -> None:
     before = [weight.clone() for weight in explainer.model.parameters()]
-    found = workspace.get(BlockAttributions(sample, IG, 1, randomized=7)).table
-    own = workspace.get(BlockAttributions(sample, IG, 1)).table
+    found = workspace.get(BlockAttributions(sample, IG, 3, randomized=7)).table
+    own = workspace.get(BlockAttributions(sample, IG, 3)).table.iloc[3:]
+    assert block_range(3) == range(4, 8)
+    assert found["uid"].tolist() == own["uid"].tolist()
     assert found["predicted"].tolist() == own["predicted"].tolist()
     assert found["scores"].tolist() != own["scores"].tolist()
     copy = randomize_weights(explainer.model, 7)
@@ -252,6 +254,8 @@ def test_a_randomized_copy_is_explained_for_the_class_that_the_model_predicts(
     for row, scores in enumerate(found["scores"]):
         assert list(scores) == pytest.approx(expected.scores[row][batch.mask[row]].tolist(), abs=1e-5)
     assert all(torch.equal(one, other) for one, other in zip(before, explainer.model.parameters(), strict=True))
+    beyond = len(workspace.get(sample).table)
+    assert workspace.get(BlockAttributions(sample, IG, 3, randomized=beyond)).table.empty
 
 
 def test_kernel_shap_draws_two_samples_per_word_of_a_long_text(explainer: Explainer, tmp_path: Path) -> None:

@@ -353,10 +353,46 @@ def column(mean: float, texts: int = 40, spread: float = 0.1) -> Column:
 
 def test_the_scores_must_change_with_the_model() -> None:
     table = pd.DataFrame({"a": column(0.9), "b": column(0.1), "c": column(0.5), "d": np.full(40, math.nan)})
-    found = ask("model-dependent", "abcde", table)
+    found = model_dependent(table, pd.DataFrame(dict.fromkeys("abcd", column(0.95, spread=0.01))))
     assert [found[name].verdict for name in "abcde"] == [YES, NO, OPEN, UNTESTED, UNTESTED]
     assert [found[name].statistic.value for name in "ab"] == pytest.approx([0.9, 0.1])
     assert found["a"].statistic.p_value <= LEVEL / 3
+
+
+def model_dependent(changes: pd.DataFrame, stable: pd.DataFrame, **fields: object) -> dict[str, Finding]:
+    given = replace(evidence(dict.fromkeys("abcde", 0.5)), **fields)  # type: ignore[arg-type]
+    tables = {"model-dependent": changes, "stable": stable}
+    return TOPICS["model-dependent"].answers(Rules(replace(given, tables=tables), LEVEL))  # type: ignore[attr-defined]
+
+
+def test_the_scores_must_change_with_the_model_more_than_by_themselves() -> None:
+    """Scores that are drawn again each time change under random weights, but no more than under anything else."""
+    texts = 120
+    changes = pd.DataFrame(dict.fromkeys("abcde", column(0.9, texts, 0.05)))
+    # Correlations with what should be the same: drawn again, unstable, in between, and without any.
+    stable = pd.DataFrame({"a": column(0.1, texts, 0.05), "b": column(0.6, texts), "c": column(0.2, texts)})
+    found = model_dependent(changes, stable, unasked={("stable", "d"): "it draws nothing and images have no edits"})
+    assert [found[name].verdict for name in "abcde"] == [NO, YES, OPEN, YES, OPEN]
+    rows = [found[name].evidence[1] for name in "abcd"]
+    assert [row.value for row in rows] == pytest.approx([0.0, 0.5, 0.1, 0.9])
+    assert {row.n for row in rows} == {texts}
+    assert rows[1].p_value <= LEVEL / 4 < 0.5 < rows[0].p_value
+    assert len(found["e"].evidence) == 1
+    # A text without an edit has no pair.
+    gaps = model_dependent(changes, stable.iloc[20:])
+    assert (gaps["b"].statistic.n, gaps["b"].evidence[1].n) == (texts, texts - 20)
+
+
+def test_noise_depends_on_the_model_no_more_often_than_the_level() -> None:
+    """Orders of ten words that are drawn at random: 60 audits of five methods on 28 texts."""
+    random, wrong, texts = np.random.default_rng(0), 0, 28
+    for _ in range(60):
+        orders = random.standard_normal((5, 3, texts, 10)).argsort(-1).argsort(-1)
+        rho = np.array([[np.corrcoef(o[0, t], o[i, t])[0, 1] for t in range(texts)] for o in orders for i in (1, 2)])
+        changes, same = (pd.DataFrame(dict(zip("abcde", rho[start::2], strict=True))) for start in (0, 1))
+        found = model_dependent((1 - changes).clip(upper=1.0), same.clip(lower=0.0))
+        wrong += any(found[name].verdict is YES for name in "abcde")
+    assert wrong == 0
 
 
 def test_the_ranking_must_be_stable() -> None:
@@ -483,6 +519,8 @@ def test_every_threshold_is_halved_and_doubled_or_brought_half_the_way_to_one() 
         ("tier_margin", 0.1),
         ("model_change", 0.25),
         ("model_change", 0.75),
+        ("model_excess", 0.05),
+        ("model_excess", 0.2),
         ("stable_correlation", 0.35),
         ("stable_correlation", 0.85),
         ("complete_error", 0.025),

@@ -128,7 +128,7 @@ def randomize_weights(model: Model, seed: int) -> Model:
     for name, weights in other.named_parameters():
         # The spelling is part of the seed: another one would draw other weights.
         generator = Generator().manual_seed(derive_seed("randomised", seed, name))
-        drawn = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
+        drawn = torch.randn(weights.shape, generator=generator).to(weights)
         mean, std = weights.double().mean(), weights.double().std(correction=0)
-        weights.copy_(torch.where(weights == 0, 0.0, mean + std * drawn.to(weights.device)))
+        weights.copy_(drawn.mul_(std).add_(mean).masked_fill_(weights == 0, 0.0))
     return other

@@ -40,6 +40,7 @@ THRESHOLD_LABELS = {
     "least_share": ("faithful: share of the achievable that must be exceeded", True),
     "tier_margin": ("another is better: lead of the better method, as a share of the achievable", True),
     "model_change": ("depends on the model: change under random weights that must be exceeded", False),
+    "model_excess": ("depends on the model: this change beyond that under another seed and a tiny edit", False),
     "stable_correlation": ("stable: rank correlation that must be exceeded", False),
     "complete_error": ("complete: share of the output that the scores may miss", True),
 }

@@ -80,7 +80,7 @@ def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
     others = []
     for name, value, thresholds in used.others():
         other = rules.with_thresholds(thresholds)
-        again = [question for question in QUESTIONS if question.threshold(thresholds) != question.threshold(used)]
+        again = [each for each in QUESTIONS if each.thresholds_used(thresholds) != each.thresholds_used(used)]
         methods = _methods(
             rules.evidence,
             {**answers, **{question.name: question.answers(other) for question in again}},

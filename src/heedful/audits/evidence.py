@@ -217,10 +217,16 @@ class BlockTexts:
     target: Tensor
 
 
-def read_block(sample: TextSample, block: int, workspace: Workspace, texts: _Texts = "original") -> BlockTexts:
-    """The texts of a block, as they are or slightly edited; texts without a tiny edit are left out of the latter."""
+def read_block(
+    sample: TextSample, block: int, workspace: Workspace, texts: _Texts = "original", only: int | None = None
+) -> BlockTexts:
+    """The texts of a block, as they are or slightly edited; texts without a tiny edit are left out of the latter.
+
+    Args:
+        only: the place in the sample of the only text that is read.
+    """
     loaded = sample.subject.restore(workspace)
-    rows = block_range(block)
+    rows = block_range(block) if only is None else range(only, only + 1)
     table = workspace.get(sample).table.iloc[rows.start : rows.stop]
     wanted = set(table["uid"])
     by_uid = {example.uid: example for example in loaded.splits["test"] if example.uid in wanted}
@@ -314,7 +320,8 @@ class BlockAttributions(Recipe):
 
     Args:
         texts: the texts as they are, or with a tiny edit each.
-        randomized: explain a copy of the model with random weights, drawn with this seed; None explains the model.
+        randomized: explain the text at this place of the sample only, by a copy of the model whose random weights are
+            drawn with the place as seed; None explains the model.
     """
 
     kind: ClassVar[str] = "audit attributions"
@@ -339,9 +346,9 @@ class BlockAttributions(Recipe):
         A feature has the number of its first word (`word_numbers`): `features` has it for each unit, as `words` has
         that of its own word. Where words are explained both are the same.
         """
-        block = read_block(self.sample, self.block, workspace, self.texts)
+        block = read_block(self.sample, self.block, workspace, self.texts, self.randomized)
         model = block.loaded.model
-        if self.randomized is not None:
+        if self.randomized is not None and block.examples:
             model = _randomized_copy(self.sample.subject, model, self.randomized, workspace)
         method = self.method.prepare(model) if isinstance(self.method, SupportsPreparation) else self.method
         if isinstance(method, BlindScores):

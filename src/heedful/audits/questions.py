@@ -53,6 +53,8 @@ SIDE_TEXTS = 20
 """The first texts, of which explanations are computed again: with random weights, and after an edit."""
 SIDE_STRIDE = 3
 """Of later texts, explanations are computed again for one block in so many."""
+STABLE = "stable"
+"""The question that other seeds and tiny edits answer."""
 CHANCE_AUC = 0.5
 MADE_ELSEWHERE = "its scores were made elsewhere and cannot be computed again"
 NO_MARKS = "no words are marked; add a column of rationales (--rationale-column)"
@@ -149,6 +151,10 @@ class Question(Topic):
         """The number that decides with these thresholds; 0 where none of them does."""
         return self.limit if math.isfinite(self.limit) else 0.0
 
+    def thresholds_used(self, thresholds: Thresholds) -> tuple[float, ...]:
+        """The numbers of these thresholds that the answers depend on."""
+        return (self.threshold(thresholds),)
+
     @abstractmethod
     def answers(self, rules: Rules) -> dict[str, Finding]:
         """The verdict on every method."""
@@ -183,7 +189,10 @@ class MeanQuestion(Question):
         """The verdict on every method from a column per method."""
         limit = self.threshold(rules.thresholds)
         scale = MeanScale(self.metric, self.lowest, self.highest, limit, self.chance)
-        answers = rules.judge_means(self.name, table, scale, self.reason)
+        return self.in_all_texts(rules.judge_means(self.name, table, scale, self.reason))
+
+    def in_all_texts(self, answers: dict[str, Finding]) -> dict[str, Finding]:
+        """The answers with the texts that are needed in all, where only some are asked."""
         if math.isinf(self.texts):
             return answers
         return {
@@ -251,11 +260,14 @@ class ModelDependent(MeanQuestion):
     measured = (
         "The weights of the model are replaced by random ones, and the same texts are explained again. The number is 1 "
         "minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated or opposed. "
-        "Every block of texts has another random copy; the first texts and a third of the later ones are used."
+        "Every text has a random copy of its own, so that the interval covers texts and copies; the first texts and a "
+        "third of the later ones are used. The second number is how much more this is, text by text, than the change "
+        "under another seed and a tiny edit, which should change nothing."
     )
-    null = "No change."
+    null = "The change of the same explanation under another seed and a tiny edit of the text."
     rule = (
-        "Supported if the mean change is clearly above 0.5, not supported if it is clearly below (Holm over methods)."
+        "Supported if the mean change is clearly above 0.5, and clearly more than 0.1 above the change under another "
+        "seed and a tiny edit; not supported if it clearly misses one of them (Holm over methods)."
     )
     limits = "An explanation that changes with the model may still be wrong; one that does not change must be."
     references = ("adebayo-2018", "hedstrom-2024")
@@ -272,13 +284,33 @@ class ModelDependent(MeanQuestion):
     def threshold(self, thresholds: Thresholds) -> float:
         return thresholds.model_change
 
+    def thresholds_used(self, thresholds: Thresholds) -> tuple[float, ...]:
+        return thresholds.model_change, thresholds.model_excess
+
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
-        for name, method in plan.recomputable.items() if plan.has_weights else ():
-            yield name, BlockAttributions(plan.sample, method, block, randomized=block)
+        # The methods follow one another: a copy is made once for all of them.
+        for place in block_range(block) if plan.has_weights else ():
+            for name, method in plan.recomputable.items():
+                yield name, BlockAttributions(plan.sample, method, block, randomized=place)
 
     def read(self, work: FinishedWork) -> pd.DataFrame:
         # Opposed scores are no more than unrelated ones.
         return pd.DataFrame({name: (1 - column).clip(upper=1.0) for name, column in _correlations(self, work).items()})
+
+    def answers(self, rules: Rules) -> dict[str, Finding]:
+        changes, stable = rules.table(self.name), rules.table(STABLE)
+        excess = {}
+        for name in rules.evidence.methods:
+            if name in changes and name in stable:
+                excess[name] = changes[name] - (1 - stable[name])
+            elif name in changes and rules.evidence.unasked.get((STABLE, name)):
+                excess[name] = changes[name]  # nothing could change its scores of the same image
+        fixed = MeanScale(self.metric, self.lowest, self.highest, self.threshold(rules.thresholds), self.chance)
+        own = MeanScale("change beyond its own", -1.0, 1.0, rules.thresholds.model_excess, 0.0)
+        # Each of the two may refute a method, so each has half of the error.
+        answers = rules.judge_means(self.name, changes, fixed, self.reason, refutations=2)
+        others = rules.judge_means(self.name, pd.DataFrame(excess), own, OWN_REASON, refutations=2)
+        return self.in_all_texts({name: _both(answer, others[name]) for name, answer in answers.items()})
 
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         return super().unasked(plan, method) or ("" if plan.has_weights else "the model has no weights to randomize")
@@ -287,7 +319,7 @@ class ModelDependent(MeanQuestion):
 class Stable(MeanQuestion):
     """Scores that should be the same: of slightly edited texts, and with another seed if the method draws."""
 
-    name = "stable"
+    name = STABLE
     label = "stable"
     title = "Is the explanation the same when nothing that matters has changed?"
     measured = (
@@ -616,6 +648,27 @@ class AttentionFindings(Topic):
 
     def charts(self, audit: Audit) -> list[Chart]:
         return attention_chart([(self.measure(row).short, row) for row in audit.attention])
+
+
+OWN_REASON = "{value:.2f} more than under another seed and a tiny edit"
+
+
+def _both(answer: Finding, other: Finding) -> Finding:
+    """Supported if both answers are, not supported if one of them is not."""
+    verdicts = {answer.verdict, other.verdict}
+    if answer.verdict is Verdict.NOT_TESTED:
+        return answer
+    if other.verdict is Verdict.NOT_TESTED:
+        reason = f"{answer.reason}; how much it changes by itself was not measured"
+        undecided = Verdict.UNDECIDED if answer.verdict is Verdict.SUPPORTED else answer.verdict
+        return replace(answer, verdict=undecided, reason=reason)
+    evidence, reason = (*answer.evidence, *other.evidence), f"{answer.reason}; {other.reason}"
+    verdict = Verdict.SUPPORTED if verdicts == {Verdict.SUPPORTED} else Verdict.UNDECIDED
+    verdict = Verdict.NOT_SUPPORTED if Verdict.NOT_SUPPORTED in verdicts else verdict
+    sizes = [each.texts_needed for each in (answer, other) if each.verdict is Verdict.UNDECIDED]
+    known = [size for size in sizes if size is not None]
+    needed = max(known) if verdict is Verdict.UNDECIDED and len(known) == len(sizes) else None
+    return replace(answer, verdict=verdict, evidence=evidence, reason=reason, texts_needed=needed)
 
 
 AGREES, ATTENTION_FINDINGS = Agrees(), AttentionFindings()

@@ -58,6 +58,7 @@ class Thresholds:
         tier_margin: share of the achievable that a method of a lower tier is clearly below the best of a tier.
         model_change: 1 - rank correlation with the scores on a randomized model; a method that changes less does not
             depend on the model.
+        model_excess: the same beyond what another seed or a tiny edit changes.
         stable_correlation: rank correlation of scores that should be the same.
         complete_error: share of the output that the sum of the scores may miss.
     """
@@ -65,6 +66,7 @@ class Thresholds:
     least_share: float = 0.1
     tier_margin: float = 0.05
     model_change: float = 0.5
+    model_excess: float = 0.1
     stable_correlation: float = 0.7
     complete_error: float = 0.05
 
@@ -398,13 +400,16 @@ class Rules:
         """The numbers of a question; empty if there are none."""
         return self.evidence.tables.get(question, pd.DataFrame())
 
-    def judge_means(self, question: str, table: pd.DataFrame, scale: MeanScale, sentence: str) -> dict[str, Finding]:
+    def judge_means(
+        self, question: str, table: pd.DataFrame, scale: MeanScale, sentence: str, refutations: int = 1
+    ) -> dict[str, Finding]:
         """Supported where the mean of a method's column is clearly above the threshold, not supported clearly below it.
 
         Both are adjusted over methods (Holm).
 
         Args:
             sentence: the reason, with `{value}` for the mean.
+            refutations: tests of which any may refute a method; each has this part of the error.
         """
         columns = {
             name: values for name in self.evidence.methods if name in table and len(values := defined(table[name]))
@@ -426,7 +431,7 @@ class Rules:
                 reason = f"{reason}, on {len(values)} texts"
             elif above[name] <= self.alpha:
                 verdict = Verdict.SUPPORTED
-            elif below[name] <= self.alpha:
+            elif below[name] <= self.alpha / refutations:
                 verdict = Verdict.NOT_SUPPORTED
             else:
                 needed = scale.texts_needed(values, self.alpha / max(1, len(columns)))

@@ -14,7 +14,7 @@ import pandas as pd
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.method import Baseline
 from heedful.audits.blind_scores import BLIND_RULES, BlindScores
-from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, concatenate
+from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, block_range, concatenate
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS, Topic
 from heedful.audits.verdict_rules import FAITHFUL
@@ -53,8 +53,10 @@ class WorkItem:
         return f"{self.method} scores" if isinstance(self.recipe, BlockAttributions) else self.recipe.kind
 
     def seconds(self, costs: Mapping[str, float]) -> float:
-        """The seconds that it takes for a text, by the label of what was timed."""
-        return costs.get(self.label, self.topic.cost * costs.get(BlockSearch.kind, 0.0))
+        """The seconds that it takes for a text of the block, by the label of what was timed."""
+        seconds = costs.get(self.label, self.topic.cost * costs.get(BlockSearch.kind, 0.0))
+        is_of_one_text = isinstance(self.recipe, BlockAttributions) and self.recipe.randomized is not None
+        return seconds / len(block_range(self.block)) if is_of_one_text else seconds
 
 
 @dataclass
@@ -145,7 +147,7 @@ class FinishedWork:
         return recipes
 
     def recipes(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> Sequence[Recipe]:
-        """The recipes of one kind that a question has for a method, one per block."""
+        """The recipes of one kind that a question has for a method, one per block or text."""
         return self._recipes.get((topic.name, method, kind.kind), ())
 
     def table(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> pd.DataFrame:
