@@ -37,8 +37,9 @@ from heedful.audits.audit_tables import (
     untested_labels,
 )
 from heedful.audits.evidence_charts import share_chart
-from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS, Question
+from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.references import REFERENCES
+from heedful.audits.topics import Question
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
 from heedful.formatting import format_number
@@ -316,6 +317,7 @@ def _failure_view(view: MethodView, texts: str) -> FailureView:
         rows.append(Series(failure.other_method, failure.other_scores))
     highest = ", ".join(f"“{failure.words[word]}”" for word in failure.highest if word < len(failure.words))
     caption = f"predicted {failure.predicted} ({format_brief(failure.probability)}); ranked highest: {highest}"
+    caption = "; ".join((caption, *view.audit.tags.limits))
     # Words are whole: a space before each of them keeps what looks like the mark of a tokenizer.
     figure = Heatmap(failure.uid, tuple(f" {word}" for word in failure.words), tuple(rows), caption)
     address = f"{texts}#{quote(failure.uid, safe='')}" if texts else ""
