@@ -342,6 +342,15 @@ class Explainer(OpenedModel):
             raise UserError(f"{self.name} has no output {shorten(asked)} for {role}: choose one of {listed}")
         return int(asked)
 
+    def _limits(self, rows: Sequence[MethodScores]) -> dict[str, list[str]]:
+        """What heat-maps cannot show, each with the methods of which that is true."""
+        limits: dict[str, list[str]] = {}
+        for row in rows:
+            is_specific = row.depends_on_target or not self.class_names
+            for limit in MethodTags(signed=row.is_signed, target_specific=is_specific).limits:
+                limits.setdefault(limit, []).append(row.method)
+        return limits
+
     def _explain_example(
         self,
         example: Example,
@@ -382,7 +391,7 @@ class Explainer(OpenedModel):
             notes.append(self.model.implementation_note)
         if not math.isnan(share):
             notes.append(f"{share:.2f} of the attention of all layers, heads and tokens goes to the first token")
-        notes += [f"{', '.join(limited)}: {limit}" for limit, limited in _limits(rows).items()]
+        notes += [f"{', '.join(limited)}: {limit}" for limit, limited in self._limits(rows).items()]
         return Explanation(
             parts=texts,
             words=tuple(texts_of_groups(words, features)),
@@ -565,15 +574,6 @@ def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> 
         listed = ", ".join(map(_word, [*unknown][:MAX_LISTED_WORDS]))
         notes.append(f"the tokenizer does not know, wholly or in part: {listed}{more}")
     return notes
-
-
-def _limits(rows: Sequence[MethodScores]) -> dict[str, list[str]]:
-    """What heat-maps cannot show, each with the methods of which that is true."""
-    limits: dict[str, list[str]] = {}
-    for row in rows:
-        for limit in MethodTags(signed=row.is_signed, target_specific=row.depends_on_target).limits:
-            limits.setdefault(limit, []).append(row.method)
-    return limits
 
 
 def _language_notes(model: Model, tokenizer: Tokenizer, logits: Tensor, rows: Sequence[MethodScores]) -> Iterator[str]:

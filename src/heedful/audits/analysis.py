@@ -18,7 +18,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedful.attributions.method import Feature, tags_of
+from heedful.attributions.method import Feature, MethodTags, tags_of
 from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
 from heedful.audits.decisions import (
     answer_sentence,
@@ -228,7 +228,7 @@ class AuditAnalysis:
             },
             seconds={name: self.costs[label] for name in methods if (label := f"{name} scores") in self.costs},
             optimized_for={name: self._optimized_for(method) for name, method in methods.items()},
-            tags={name: tags_of(method) for name, method in methods.items()},
+            tags={name: self._tags(method) for name, method in methods.items()},
         )
 
     def _erasure(self) -> dict[ErasureKey, pd.DataFrame]:
@@ -244,6 +244,11 @@ class AuditAnalysis:
                 table[BEST] = sign * pd.concat([sign * table, sign * best[measure]], axis=1).max(axis=1)
                 by_key[measure, way] = table.assign(**{NULL: null[measure]})
         return by_key
+
+    def _tags(self, method: Method) -> MethodTags:
+        """The tags of a method; scores for a number cannot be those for another class."""
+        tags = tags_of(method)
+        return tags if self.plan.explainer.class_names else replace(tags, target_specific=True)
 
     def _optimized_for(self, method: Method) -> tuple[str, ...]:
         """The measures of this audit that a method computes itself."""

@@ -25,6 +25,7 @@ from heedful.audits.audit_tables import (
     certainty,
     decision_text,
     decisions_table,
+    distance_sentence,
     download_files,
     format_brief,
     format_share,
@@ -35,6 +36,7 @@ from heedful.audits.audit_tables import (
     statistic_text,
     thresholds_table,
     untested_labels,
+    ways_table,
 )
 from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
@@ -219,6 +221,8 @@ def question_html(audit: Audit, name: str, texts: str = "") -> str:
         "struck": audit.struck if is_faithful else {},
         "certainty": certainty(audit),
         "is_faithful": is_faithful,
+        "ways": ways_table(audit) if is_faithful and any(method.by_way for method in audit.methods) else None,
+        "distance": distance_sentence(audit) if is_faithful else "",
         "optimized": {method.name: method.optimized_for for method in audit.methods if method.optimized_for},
         "provenance": _provenance(audit),
     }
