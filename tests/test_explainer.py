@@ -31,7 +31,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient, InputXGradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
-from heedful.attributions.method import tags_of
+from heedful.attributions.method import NO_SIGN, SAME_FOR_EVERY_CLASS, tags_of
 from heedful.attributions.registry import METHODS, catalogue_name, find_method, method_for_words
 from heedful.attributions.shapley import KernelShap
 from heedful.data.subwords import SubwordTokenizer
@@ -398,7 +398,8 @@ def test_a_contrast_explains_the_difference_of_two_logits(explainer: Explainer, 
     expected = twin.explain(TEXT, methods=on_logit, target=1).rows[0]
     assert row.word_scores == pytest.approx(expected.word_scores, abs=1e-6)
     assert shown.contrast == "awful"
-    assert any(name in note for note in shown.notes) == (not tags_of(method).target_specific)
+    for limit, is_stated in ((SAME_FOR_EVERY_CLASS, not tags_of(method).target_specific), (NO_SIGN, not row.is_signed)):
+        assert any(name in note and limit in note for note in shown.notes) == is_stated
 
 
 @pytest.mark.parametrize("kind", [Gradient, InputXGradient, IntegratedGradients])

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from heedful import __version__
 from heedful.attributions.attention import first_token_shares
-from heedful.attributions.method import Feature, SampledAttribution, change_option, feature_owners, tags_of
+from heedful.attributions.method import Feature, MethodTags, SampledAttribution, change_option, feature_owners, tags_of
 from heedful.attributions.registry import Methods, catalogue_name, list_methods, method_for_words
 from heedful.data.patches import PatchTokenizer
 from heedful.data.prompt import PromptTokenizer, read_prompt
@@ -342,6 +342,15 @@ class Explainer(OpenedModel):
             raise UserError(f"{self.name} has no output {shorten(asked)} for {role}: choose one of {listed}")
         return int(asked)
 
+    def _limits(self, rows: Sequence[MethodScores]) -> dict[str, list[str]]:
+        """What heat-maps cannot show, each with the methods of which that is true."""
+        limits: dict[str, list[str]] = {}
+        for row in rows:
+            is_specific = row.depends_on_target or not self.class_names
+            for limit in MethodTags(signed=row.is_signed, target_specific=is_specific).limits:
+                limits.setdefault(limit, []).append(row.method)
+        return limits
+
     def _explain_example(
         self,
         example: Example,
@@ -382,9 +391,7 @@ class Explainer(OpenedModel):
             notes.append(self.model.implementation_note)
         if not math.isnan(share):
             notes.append(f"{share:.2f} of the attention of all layers, heads and tokens goes to the first token")
-        same = [row.method for row in rows if not row.depends_on_target]
-        if same and (target is not None or contrast is not None):
-            notes.append(f"the scores of {', '.join(same)} do not depend on the class that is explained")
+        notes += [f"{', '.join(limited)}: {limit}" for limit, limited in self._limits(rows).items()]
         return Explanation(
             parts=texts,
             words=tuple(texts_of_groups(words, features)),

@@ -28,8 +28,9 @@ from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import BlockAttention, BlockAttributions, BlockErasure, BlockSearch
 from heedful.audits.model_card import escape_markdown, model_card
-from heedful.audits.questions import QUESTIONS, SIDE_TEXTS
+from heedful.audits.questions import QUESTIONS
 from heedful.audits.schedule import CORE_METHODS, FURTHER_METHODS, AuditOptions, audit
+from heedful.audits.topics import SIDE_TEXTS
 from heedful.audits.work_list import WorkItem
 from heedful.data.columns import TableColumns
 from heedful.data.words import Words

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from heedful.audits.audit_result import MethodAudit
 from heedful.audits.decisions import decide, judge_methods, other_thresholds
-from heedful.audits.questions import QUESTIONS, TOPICS, Question
+from heedful.audits.questions import QUESTIONS, TOPICS
+from heedful.audits.topics import Question
 from heedful.audits.verdict_rules import (
     ALPHA,
     BEST,

@@ -29,6 +29,7 @@ from heedful.attributions.method import (
     feature_index,
     in_evaluation_mode,
     register,
+    sampled_measures,
 )
 from heedful.attributions.perturbation import (
     CoalitionReader,
@@ -122,7 +123,6 @@ class Lime(CheckedOptions):
             many single samples.
     """
 
-    tags: ClassVar[MethodTags] = MethodTags()
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 100, "paired": True}
 
     revision: ClassVar[int] = 3
@@ -137,6 +137,11 @@ class Lime(CheckedOptions):
     special_tokens: bool = False
     error: Annotated[float, Bounds(above=0, below=1)] | None = None
     paired: bool = False
+
+    @property
+    def tags(self) -> MethodTags:
+        """Its samples are what comprehensiveness and sufficiency read: texts without, or with only, some features."""
+        return MethodTags(optimizes=sampled_measures(self.baselines))
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -66,6 +66,10 @@ Reads = Literal["attention", "gradient", "output", "nothing"]
 """What scores are made of: attention weights, gradients, outputs of perturbed texts, or nothing of the model."""
 
 
+NO_SIGN = "the scores have no sign, so that what speaks against the prediction looks like what speaks for it"
+SAME_FOR_EVERY_CLASS = "the scores are the same for every class, so that they do not show why it is this one"
+
+
 @dataclass(frozen=True)
 class MethodTags:
     """What the rest of the library needs to know about a method; `heedful.testing.check_method` verifies it.
@@ -78,7 +82,7 @@ class MethodTags:
         fixes_attention: the method passes the model its own attention as a constant, so that the model must show it.
         target_specific: the scores of two classes of the same text can differ.
         is_control: the method must do badly: it knows nothing of the text or of the trained model.
-        optimizes: measures that the method computes itself on single words, where it has an advantage.
+        optimizes: measures that the method computes itself, on single words or on samples, where it has an advantage.
         completeness_tolerance: the largest completeness error, as a share of the difference of the outputs, that is
             within rounding; None if the scores do not have to add up.
         note: one line under its heat-map.
@@ -95,6 +99,17 @@ class MethodTags:
     note: str = ""
 
     @property
+    def limits(self) -> tuple[str, ...]:
+        """What its heat-map cannot show, a sentence without a full stop each."""
+        blind = () if self.target_specific else (SAME_FOR_EVERY_CLASS,)
+        return blind if self.signed else (NO_SIGN, *blind)
+
+    @property
+    def caption(self) -> str:
+        """What goes under its heat-map: what the scores are, and what they cannot show."""
+        return "; ".join(filter(None, (self.note, *self.limits)))
+
+    @property
     def needs_attention(self) -> bool:
         """Whether a model must show its attention to be explained."""
         return self.reads == "attention" or self.fixes_attention
@@ -103,6 +118,15 @@ class MethodTags:
     def is_form_of_attention(self) -> bool:
         """Whether the scores are the attention of the model in another form, and not a measure of importance."""
         return self.reads == "attention" and not self.target_specific and not self.is_control
+
+
+def sampled_measures(baselines: Baseline) -> tuple[str, ...]:
+    """The measures of faithfulness that read the same texts as a method that removes features at random.
+
+    >>> sampled_measures("pad")
+    ('comprehensiveness (pad)', 'sufficiency (pad)')
+    """
+    return f"comprehensiveness ({baselines})", f"sufficiency ({baselines})"
 
 
 @runtime_checkable

@@ -91,7 +91,7 @@ def _block_logits(
         texts = replace_units(texts, removed, baselines)
     # Imposed attention may weigh equal tokens of a text by their word number: then the ids left do not say everything.
     by_removal = embeddings is not None or batch.inputs.dim() > 2 or model.has_imposed_attention
-    first, group = _distinct_texts(texts, origin, removed, by_removal=by_removal)
+    first, group = distinct_texts(texts, origin, removed, by_removal=by_removal)
     if isinstance(model, SupportsPrefixes) and model.reuses_prefixes and not by_removal:
         shared = _shared_units(batch, texts, origin)[first]
         if int(shared.sum()) > MIN_SHARED * int(texts.lengths[first].sum()):
@@ -171,7 +171,7 @@ def _rows_together(lengths: Sequence[int], start: int, tokens: int) -> int:
     return rows
 
 
-def _distinct_texts(texts: Batch, origin: Tensor, removed: Tensor, *, by_removal: bool) -> tuple[Tensor, Tensor]:
+def distinct_texts(texts: Batch, origin: Tensor, removed: Tensor, *, by_removal: bool) -> tuple[Tensor, Tensor]:
     """One row of each distinct perturbed text, and the number of its distinct text for each row.
 
     Args:

@@ -40,6 +40,7 @@ from heedful.attributions.method import (
     feature_index,
     in_evaluation_mode,
     register,
+    sampled_measures,
 )
 from heedful.attributions.perturbation import CoalitionReader, outputs_without, sample_texts, score_features
 from heedful.option_bounds import Bounds
@@ -74,7 +75,6 @@ class KernelShap(CheckedOptions):
             than a regression. None takes all samples.
     """
 
-    tags: ClassVar[MethodTags] = MethodTags()
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 200, "error": 0.2}
 
     revision: ClassVar[int] = 3
@@ -86,6 +86,11 @@ class KernelShap(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
     error: Annotated[float, Bounds(above=0, below=1)] | None = None
+
+    @property
+    def tags(self) -> MethodTags:
+        """Its samples are what comprehensiveness and sufficiency read: texts without, or with only, some features."""
+        return MethodTags(optimizes=sampled_measures(self.baselines))
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -268,12 +273,15 @@ class Shapley(CheckedOptions):
         special_tokens: remove and score special tokens too, each as its own feature.
     """
 
-    tags: ClassVar[MethodTags] = MethodTags()
-
     baselines: Baseline = "pad"
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
+
+    @property
+    def tags(self) -> MethodTags:
+        """Its samples are what comprehensiveness and sufficiency read: texts without, or with only, some features."""
+        return MethodTags(optimizes=sampled_measures(self.baselines))
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -18,7 +18,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedful.attributions.method import Feature, tags_of
+from heedful.attributions.method import Feature, MethodTags, tags_of
 from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
 from heedful.audits.decisions import (
     answer_sentence,
@@ -29,8 +29,8 @@ from heedful.audits.decisions import (
     other_thresholds,
     removal_sentence,
 )
-from heedful.audits.evidence import BlockAttention, BlockErasure, BlockNull, BlockSearch, block_range
-from heedful.audits.questions import AGREES, ATTENTION_FINDINGS, QUESTIONS, TOPICS
+from heedful.audits.evidence import BlockAttention, BlockNull, block_range
+from heedful.audits.questions import AGREES, ATTENTION_FINDINGS, QUESTIONS, TOPICS, UNDER_INFILL
 from heedful.audits.verdict_rules import (
     BEST,
     FAITHFUL,
@@ -124,6 +124,7 @@ class AuditAnalysis:
             versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             effects=effects,
+            distances=UNDER_INFILL.distances(self.work, rules.alpha),
             other_thresholds=other_thresholds(rules),
             word_use=() if plan.reads_images or not reference else self._word_use(reference),
         )
@@ -173,9 +174,9 @@ class AuditAnalysis:
         rows = [
             ScoreColumn(
                 method.name,
-                method.reason,
+                "; ".join((method.tags.caption, method.reason)),
                 is_visible=method.name in (audit.recommended or [method.name for method in audit.methods[:2]]),
-                pooling=tags_of(plan.answered[method.name]).pooling,
+                pooling=method.tags.pooling,
             )
             for method in audit.methods
         ]
@@ -227,14 +228,12 @@ class AuditAnalysis:
             },
             seconds={name: self.costs[label] for name in methods if (label := f"{name} scores") in self.costs},
             optimized_for={name: self._optimized_for(method) for name, method in methods.items()},
+            tags={name: self._tags(method) for name, method in methods.items()},
         )
 
-    def _erasures(self, name: str) -> pd.DataFrame:
-        return self.work.table(TOPICS[FAITHFUL], name, BlockErasure)
-
     def _erasure(self) -> dict[ErasureKey, pd.DataFrame]:
-        tables = {name: self._erasures(name) for name in self.plan.scored}
-        searched, random = (self.work.table(TOPICS[FAITHFUL], kind=kind) for kind in (BlockSearch, BlockNull))
+        tables = {name: self.work.erasures(name) for name in self.plan.scored}
+        searched, random = self.work.searched, self.work.table(TOPICS[FAITHFUL], kind=BlockNull)
         by_key: dict[ErasureKey, pd.DataFrame] = {}
         for way in self.plan.ways:
             columns = {name: table[table["deletion"] == way].set_index("uid") for name, table in tables.items()}
@@ -246,12 +245,19 @@ class AuditAnalysis:
                 by_key[measure, way] = table.assign(**{NULL: null[measure]})
         return by_key
 
+    def _tags(self, method: Method) -> MethodTags:
+        """The tags of a method; scores for a number cannot be those for another class."""
+        tags = tags_of(method)
+        return tags if self.plan.explainer.class_names else replace(tags, target_specific=True)
+
     def _optimized_for(self, method: Method) -> tuple[str, ...]:
-        """The measures of this audit that a method itself measures on single words."""
-        labels = {way: measure_label(Statistic("comprehensiveness", subset=way)) for way in ("delete", *self.plan.ways)}
-        measures = {label: label for label in labels.values()}
-        if self.plan.reads_images:  # a deleted patch of an image is blank
-            measures[labels["delete"]] = labels["pad"]
+        """The measures of this audit that a method computes itself."""
+        measures = {}
+        for measure in SIGNS:
+            labels = {way: measure_label(Statistic(measure, subset=way)) for way in ("delete", *self.plan.ways)}
+            measures |= {label: label for way, label in labels.items() if way in self.plan.ways}
+            if self.plan.reads_images:  # a deleted patch of an image is blank
+                measures[labels["delete"]] = labels["pad"]
         return tuple(measures[measure] for measure in tags_of(method).optimizes if measure in measures)
 
     def _failure(self, name: str, reference: str) -> FailureExample:
@@ -289,7 +295,7 @@ class AuditAnalysis:
 
     def _drops(self, name: str) -> tuple[pd.DataFrame, NDArray[np.float64]]:
         """The erasure table of a method under the first way of deletion, and the drop of the output by text and bin."""
-        table = self._erasures(name)
+        table = self.work.erasures(name)
         table = table[table["deletion"] == self.plan.ways[0]]
         removed = np.array(table["removed"].tolist(), dtype=np.float64)
         drops = table["full"].to_numpy(np.float64)[:, None] - removed

@@ -25,6 +25,7 @@ from heedful.audits.audit_tables import (
     certainty,
     decision_text,
     decisions_table,
+    distance_sentence,
     download_files,
     format_brief,
     methods_table,
@@ -34,10 +35,12 @@ from heedful.audits.audit_tables import (
     statistic_text,
     thresholds_table,
     untested_labels,
+    ways_table,
 )
 from heedful.audits.evidence_charts import share_chart
-from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS, Question
+from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.references import REFERENCES
+from heedful.audits.topics import Question
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
 from heedful.formatting import format_number, format_share
@@ -227,6 +230,8 @@ def question_html(audit: Audit, name: str, texts: str = "") -> str:
         "has_limit": isinstance(topic, Question) and math.isfinite(topic.limit),
         "level": f"{100 * audit.level:.4g} %",
         "optimized": _optimized(audit),
+        "ways": ways_table(audit) if is_faithful and any(method.by_way for method in audit.methods) else None,
+        "distance": distance_sentence(audit) if is_faithful else "",
         "provenance": _provenance(audit),
     }
     return "".join(_QUESTION.render(values))
@@ -324,6 +329,7 @@ def _failure_view(view: MethodView, texts: str) -> FailureView:
         rows.append(Series(failure.other_method, failure.other_scores))
     highest = ", ".join(f"“{failure.words[word]}”" for word in failure.highest if word < len(failure.words))
     caption = f"predicted {failure.predicted} (output {format_brief(failure.probability)}); ranked highest: {highest}"
+    caption = "; ".join((caption, *view.audit.tags.limits))
     # Words are whole: a space before each of them keeps what looks like the mark of a tokenizer.
     figure = Heatmap(f"Text {failure.uid}:", tuple(f" {word}" for word in failure.words), tuple(rows), caption)
     address = f"{texts}#{quote(failure.uid, safe='')}" if texts else ""

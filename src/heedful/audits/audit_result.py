@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pandas as pd
 
+from heedful.attributions.method import MethodTags
 from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS, TOPICS
-from heedful.audits.verdict_rules import FAITHFUL, measure_label
+from heedful.audits.verdict_rules import FAITHFUL, WayShare, measure_label
 from heedful.formatting import page_text
 from heedful.results import Decision, Finding, Statistic, Verdict
 from heedful.store.recipe import Json, to_json
@@ -102,6 +103,8 @@ class MethodAudit:
         decision: None for controls.
         reason: why, in one sentence.
         optimized_for: measures that the method itself optimizes, where it has an advantage, by `measure_label`.
+        by_way: faithfulness under each way of removing words, of which infill is the last.
+        tags: what its scores are made of, and what a heat-map of them can show.
     """
 
     name: str
@@ -116,6 +119,8 @@ class MethodAudit:
     reason: str
     optimized_for: tuple[str, ...] = ()
     failure: FailureExample | None = None
+    by_way: tuple[WayShare, ...] = ()
+    tags: MethodTags = MethodTags()
 
     def answer(self, question: str) -> Finding:
         """The answer to one question."""
@@ -196,6 +201,8 @@ class Audit:
         untested: questions that were not asked, with the reason and the remedy.
         effects: by predicted class (`subset`, empty for all), how much the output falls without the best words found.
         word_use: the words that the first method ranks first most often.
+        distances: by way of removal (`subset`), the share of texts without half of their words that are farther from
+            real texts than nearly all real texts are from each other.
         other_thresholds: what would be decided with each threshold halved and doubled.
         recommended: names of the methods that may be shown, best first.
         sentence: the answer in one sentence.
@@ -228,6 +235,7 @@ class Audit:
     date: str = ""
     effects: tuple[Statistic, ...] = ()
     word_use: tuple[WordUse, ...] = ()
+    distances: tuple[Statistic, ...] = ()
     other_thresholds: tuple[OtherThreshold, ...] = ()
 
     def method(self, name: str) -> MethodAudit:
@@ -425,6 +433,8 @@ def _from_plain(kind: object, value: object, path: str) -> object:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return None if value is None else _from_plain(parts[0], value, path)
+    if origin is Literal and value in parts:
+        return value
     if origin is tuple and isinstance(value, list):
         return tuple(_from_plain(parts[0], item, f"{path}[{number}]") for number, item in enumerate(value))
     if origin is Mapping and isinstance(value, dict):

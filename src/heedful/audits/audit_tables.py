@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
+from heedful.audits.verdict_rules import FAITHFUL, WayShare
 from heedful.formatting import format_number, format_share, join_names
 from heedful.report.page import SYMBOLS
 from heedful.results import Decision, Statistic, Verdict
@@ -207,6 +208,49 @@ def statistic_table(audit: Audit, name: str) -> TableView:
         texts = "" if math.isnan(row.n) else int(row.n)
         cells.append((row.method, metric, row.subset, *numbers, texts, audit.struck_reason(row)))
     return TableView("All numbers of this page", columns, tuple(cells), "p: adjusted over methods (Holm).")
+
+
+def ways_table(audit: Audit) -> TableView:
+    """Faithfulness and tier of each method under each way of removing words."""
+    ways = list(dict.fromkeys(way.share.subset for method in audit.methods for way in method.by_way))
+    rows: list[tuple[Cell, ...]] = []
+    for method in audit.methods:
+        shares = {way.share.subset: way for way in method.by_way}
+        own = [way for way in ways if any(map(method.optimizes, _rows_of_way(method, way)))]
+        cells = [_way_cell(shares[way]) if way in shares else "" for way in ways]
+        name = f"{method.name} (control)" if method.control else method.name
+        rows.append((name, *cells, ", ".join(own)))
+    note = (
+        "% of the achievable, with its interval and the tier. No method optimizes infill, where words of other texts "
+        "take the place of those removed; 100 % is the best order known there."
+    )
+    return TableView("By way of removal", ("method", *ways, "itself optimizes"), tuple(rows), note)
+
+
+def _rows_of_way(method: MethodAudit, way: str) -> list[Statistic]:
+    """The measures of faithfulness of a method under one way of removal."""
+    return [row for row in method.answer(FAITHFUL).evidence if row.subset == way]
+
+
+def _way_cell(way: WayShare) -> str:
+    """The share with its interval, and the tier."""
+    interval = format_share(way.share.low, way.share.high)
+    text = format_share(way.share.value) + (f" ({interval})" if interval else "")
+    return f"{text}, tier {way.tier}" if way.tier else text
+
+
+def distance_sentence(audit: Audit) -> str:
+    """How far each way of removal leads from real texts; empty if that was not measured."""
+    if not audit.distances:
+        return ""
+    shares = [
+        f"{format_share(row.value)} ({format_share(row.low, row.high)}) under {row.subset}" for row in audit.distances
+    ]
+    return (
+        f"Without half of their words, so many of {audit.distances[0].n:.0f} {audit.data.noun} lie farther from real "
+        f"ones, in the last hidden state, than 95 % of the real ones from each other: {', '.join(shares)}. If nothing "
+        "were changed it would be 5 %."
+    )
 
 
 def latex_table(audit: Audit) -> str:

@@ -40,6 +40,8 @@ class BestErasure:
         flip: NaN for regression.
         order: of each text, the words whose removal gives the best comprehensiveness, first removed first.
         passes: forward passes per text.
+        full: output of the whole text.
+        without_each: of each text, the output without each single word.
     """
 
     comprehensiveness: Tensor
@@ -47,6 +49,8 @@ class BestErasure:
     flip: Tensor
     order: tuple[tuple[int, ...], ...]
     passes: Tensor
+    full: Tensor
+    without_each: tuple[tuple[float, ...], ...]
 
 
 def search_best_erasure(
@@ -85,6 +89,8 @@ def search_best_erasure(
         flip=flip if model.task.num_classes > 1 else torch.full_like(flip, torch.nan),
         order=tuple(search.removal.order for search in searches),
         passes=torch.tensor([len(search.outputs) for search in searches], device=device),
+        full=tensor(search.full for search in searches),
+        without_each=tuple(search.without_each for search in searches),
     )
 
 
@@ -229,6 +235,11 @@ class _TextSearch:
     def full(self) -> float:
         """The output for the whole text."""
         return self.outputs[self.all][0]
+
+    @property
+    def without_each(self) -> tuple[float, ...]:
+        """The output without each single word."""
+        return tuple(self.outputs[self.all ^ 1 << word][0] for word in range(self.words))
 
     @property
     def removal(self) -> _Best:

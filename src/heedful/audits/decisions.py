@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from heedful.attributions.method import MethodTags
 from heedful.audits.audit_result import MethodAudit, OtherThreshold
-from heedful.audits.questions import QUESTIONS, Role
+from heedful.audits.questions import QUESTIONS, UNDER_INFILL
+from heedful.audits.topics import Role
 from heedful.audits.verdict_rules import FAITHFUL, AuditEvidence, Rules
 from heedful.formatting import format_share, join_names
 from heedful.results import Decision, Finding, Statistic, Verdict
@@ -32,7 +35,11 @@ _BEST_FIRST = (
 
 def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
     """Every method with its answers and its decision, the best first, controls last."""
-    return _methods(rules.evidence, _answers(rules), rules.tiers())
+    ways = (*rules.by_way().values(), UNDER_INFILL.shares(rules))
+    return tuple(
+        replace(method, by_way=tuple(by_method[method.name] for by_method in ways if method.name in by_method))
+        for method in _methods(rules.evidence, _answers(rules), rules.tiers())
+    )
 
 
 def _answers(rules: Rules) -> _Answers:
@@ -61,6 +68,7 @@ def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int
                 decision=decision,
                 reason=reason,
                 optimized_for=evidence.optimized_for.get(name, ()),
+                tags=evidence.tags.get(name, MethodTags()),
             )
         )
     return tuple(sorted(audits, key=_order))
@@ -195,8 +203,9 @@ def caption(methods: Sequence[MethodAudit], texts: int, source: str, noun: str =
     if shown is None:
         return ""
     unit, several = UNITS[noun]
+    limits = "".join(f" {limit[:1].upper()}{limit[1:]}." for limit in shown.tags.limits)
     return (
-        f"{unit.capitalize()} scores by {shown.name} for the predicted class. On {texts} {noun} of "
+        f"{unit.capitalize()} scores by {shown.name} for the predicted class.{limits} On {texts} {noun} of "
         f"{Path(source).name}, removing the {several} that it ranks highest had {format_share(shown.achievable)} of "
         f"the effect of the best explanation found; random {several} have 0 %. {caution(noun)}"
     )

@@ -38,7 +38,7 @@ from heedful.data.tokenization import with_breaks
 from heedful.measures.erasure import ErasureOutputs
 from heedful.measures.rank_correlation import spearman
 from heedful.models.attentive import AttentiveModel
-from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
+from heedful.store.recipe import Artefact, Json, Recipe, added_field, derive_seed, to_json
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import attribution_rows
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
@@ -322,6 +322,7 @@ class BlockAttributions(Recipe):
         texts: the texts as they are, or with a tiny edit each.
         randomized: explain the text at this place of the sample only, by a copy of the model whose random weights are
             drawn with the place as seed; None explains the model.
+        runner_up: explain the class with the second highest output in place of the predicted one.
     """
 
     kind: ClassVar[str] = "audit attributions"
@@ -331,6 +332,7 @@ class BlockAttributions(Recipe):
     block: int
     texts: _Texts = "original"
     randomized: int | None = None
+    runner_up: bool = added_field(default=False)
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -353,7 +355,7 @@ class BlockAttributions(Recipe):
         method = self.method.prepare(model) if isinstance(self.method, SupportsPreparation) else self.method
         if isinstance(method, BlindScores):
             method = method.of_texts(block.loaded.splits["test"])
-        explained = _OtherModel(method, model)
+        explained = _Explained(method, model, self.runner_up)
         rows = list(attribution_rows(block.loaded, block.batch, explained, block.examples)) if block.examples else []
         table = pd.DataFrame(rows)
         if rows:
@@ -364,13 +366,18 @@ class BlockAttributions(Recipe):
 
 
 @dataclass(frozen=True)
-class _OtherModel:
-    """A method that explains this model for the classes that the given one predicts."""
+class _Explained:
+    """A method that explains this model for the classes that the given one predicts, or for their runners-up."""
 
     method: Method
     model: Model
+    runner_up: bool
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        if self.runner_up:
+            with torch.no_grad():
+                probabilities = model.task.probabilities(model.read_logits(batch))
+            target = probabilities.scatter(1, target.unsqueeze(1), -1.0).argmax(-1)
         return self.method(self.model, batch, target)
 
 
@@ -480,21 +487,29 @@ class BlockSearch(Recipe):
     """The best explanations that a search finds for the texts of a block: lower bounds of the achievable."""
 
     kind: ClassVar[str] = "audit search"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     sample: TextSample
     block: int
     deletions: tuple[Baseline, ...]
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per text and way of deletion: the best value of each measure, and the order of the removed words."""
+        """A row per text and way of deletion: the best value of each measure, and the order of the removed words.
+
+        The columns `full` and `without_each` have the output of the whole text, and without each single word.
+        """
         block = read_block(self.sample, self.block, workspace)
         tables = []
         for deletion in self.deletions:
             best = search_best_erasure(
                 block.loaded.model, block.batch, block.target, deletion, feature=self.sample.feature
             )
-            details = {"order": [list(order) for order in best.order], "passes": best.passes.tolist()}
+            details = {
+                "order": [list(order) for order in best.order],
+                "passes": best.passes.tolist(),
+                "full": best.full.tolist(),
+                "without_each": [list(outputs) for outputs in best.without_each],
+            }
             tables.append(_measure_table(block.batch, deletion, best).assign(**details))
         return Artefact(table=pd.concat(tables, ignore_index=True))
 

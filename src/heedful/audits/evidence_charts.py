@@ -11,7 +11,7 @@ from heedful.results import Statistic, Verdict
 
 if TYPE_CHECKING:  # the questions import this module
     from heedful.audits.audit_result import Audit, MethodAudit
-    from heedful.audits.questions import Question
+    from heedful.audits.topics import Question
 
 CONTROL_COLOR = ("control", "#858c99")
 VERDICT_COLORS = (

@@ -7,10 +7,8 @@ the downloads and `--require` follow from the list.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,7 +29,9 @@ from heedful.audits.evidence import (
     rank_correlations,
 )
 from heedful.audits.evidence_charts import attention_chart, measure_charts, pair_matrix, share_chart, verdict_chart
-from heedful.audits.external_attributions import ExternalAttributions
+from heedful.audits.map_questions import ClassSensitive, Polarity
+from heedful.audits.removal import HoldsUnderInfill
+from heedful.audits.topics import SIDE_TEXTS, MeanQuestion, Question, Role, Topic
 from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, THRESHOLDS, MeanScale, Rules, Thresholds, defined
 from heedful.figures import Chart
 from heedful.measures.bootstrap import MIN_EXAMPLES
@@ -49,156 +49,10 @@ if TYPE_CHECKING:  # both import this module
 
 MODEL_DEPENDENT = "model-dependent"
 """The question that randomized weights answer."""
-SIDE_TEXTS = 20
-"""The first texts, of which explanations are computed again: with random weights, and after an edit."""
-SIDE_STRIDE = 3
-"""Of later texts, explanations are computed again for one block in so many."""
 STABLE = "stable"
 """The question that other seeds and tiny edits answer."""
 CHANCE_AUC = 0.5
-MADE_ELSEWHERE = "its scores were made elsewhere and cannot be computed again"
 NO_MARKS = "no words are marked; add a column of rationales (--rationale-column)"
-
-
-class Role(Enum):
-    """What the answer to a question means for the decision on a method."""
-
-    REQUIRED = "a method that fails must not be shown, and one that is undecided must not be shown alone"
-    DESIRED = "a method that fails must not be shown alone"
-    APPEARANCE = "a method that passes, but fails what is required, looks right and is not"
-    INFORMATION = "no decision rests on it"
-
-
-class Topic:
-    """A page of an audit, with the work behind it.
-
-    Class variables:
-        name: the word in file names, in tables and in `--require`.
-        label: heading of the column in the verdict matrix.
-        title: what was asked, in words.
-        measured: what the number is.
-        null: what it is compared with.
-        rule: how the verdict follows from the number.
-        limits: what the verdict does not mean.
-        references: keys of `REFERENCES`, the most important first.
-        axis: label of the chart.
-        cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
-        texts: it is asked of the first texts, so many of them, and of every third block of the others; infinity asks it
-            of all.
-    """
-
-    name: ClassVar[str]
-    label: ClassVar[str]
-    title: ClassVar[str]
-    measured: ClassVar[str]
-    null: ClassVar[str]
-    rule: ClassVar[str]
-    limits: ClassVar[str]
-    references: ClassVar[tuple[str, ...]] = ()
-    axis: ClassVar[str]
-    cost: ClassVar[float] = 0.0
-    texts: ClassVar[float] = math.inf
-
-    def is_asked(self, block: int) -> bool:
-        """Whether it is asked of the texts of a block."""
-        return block_range(block).start < self.texts or block % SIDE_STRIDE == SIDE_STRIDE - 1
-
-    def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
-        """What must be computed for a block of texts, each with the method it is for, or "" for none."""
-        yield from ()
-
-    def untested(self, work: FinishedWork) -> dict[str, str]:
-        """What was not tested for any method, with the reason and the remedy."""
-        return {}
-
-    @abstractmethod
-    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
-        """Every number behind the page."""
-
-    @abstractmethod
-    def charts(self, audit: Audit) -> list[Chart]:
-        """The charts of the page, the most important one first."""
-
-
-class Question(Topic):
-    """What an audit asks of every method.
-
-    Class variables:
-        role: what the answer means for the decision.
-        limit: the number that decides in an audit; NaN where several do.
-        is_share: whether the number is a share of the achievable, which is shown in percent.
-        recomputes: whether it needs other scores than those of the texts, which scores made elsewhere do not have.
-        column: heading of the number in the table of methods, other than `name`; empty leaves it out.
-        meaning: what this number is, in a few words.
-    """
-
-    role: ClassVar[Role] = Role.INFORMATION
-    limit: ClassVar[float] = math.nan
-    is_share: ClassVar[bool] = False
-    recomputes: ClassVar[bool] = False
-    column: ClassVar[str] = ""
-    meaning: ClassVar[str] = ""
-
-    def read(self, work: FinishedWork) -> pd.DataFrame:
-        """The numbers from the finished work: a row per text and a column per method."""
-        return pd.DataFrame()
-
-    def unasked(self, plan: AuditPlan, method: Method) -> str:
-        """Why there are no numbers for a method; empty if there should be some."""
-        return MADE_ELSEWHERE if self.recomputes and isinstance(method, ExternalAttributions) else ""
-
-    def threshold(self, thresholds: Thresholds) -> float:
-        """The number that decides with these thresholds; 0 where none of them does."""
-        return self.limit if math.isfinite(self.limit) else 0.0
-
-    def thresholds_used(self, thresholds: Thresholds) -> tuple[float, ...]:
-        """The numbers of these thresholds that the answers depend on."""
-        return (self.threshold(thresholds),)
-
-    @abstractmethod
-    def answers(self, rules: Rules) -> dict[str, Finding]:
-        """The verdict on every method."""
-
-    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
-        return tuple(row for method in audit.methods for row in method.answer(self.name).evidence)
-
-    def charts(self, audit: Audit) -> list[Chart]:
-        return [*verdict_chart(audit, self), *measure_charts(audit, self)]
-
-
-class MeanQuestion(Question):
-    """A question whose verdict follows from the mean of a method's column: clearly above the limit or not.
-
-    Class variables:
-        metric: name of the number.
-        chance: what a method without merit reaches.
-        lowest: no number is lower; `highest`: none is higher.
-        reason: the answer in words, with `{value}` for the mean.
-    """
-
-    metric: ClassVar[str]
-    chance: ClassVar[float] = 0.0
-    lowest: ClassVar[float] = 0.0
-    highest: ClassVar[float] = 1.0
-    reason: ClassVar[str]
-
-    def answers(self, rules: Rules) -> dict[str, Finding]:
-        return self.judge(rules, rules.table(self.name))
-
-    def judge(self, rules: Rules, table: pd.DataFrame) -> dict[str, Finding]:
-        """The verdict on every method from a column per method."""
-        limit = self.threshold(rules.thresholds)
-        scale = MeanScale(self.metric, self.lowest, self.highest, limit, self.chance)
-        return self.in_all_texts(rules.judge_means(self.name, table, scale, self.reason))
-
-    def in_all_texts(self, answers: dict[str, Finding]) -> dict[str, Finding]:
-        """The answers with the texts that are needed in all, where only some are asked."""
-        if math.isinf(self.texts):
-            return answers
-        return {
-            name: replace(answer, texts_needed=answer.texts_needed and texts_in_all(answer.texts_needed))
-            for name, answer in answers.items()
-        }
 
 
 class Faithful(Question):
@@ -245,6 +99,9 @@ class Faithful(Question):
 
     def answers(self, rules: Rules) -> dict[str, Finding]:
         return rules.faithful()
+
+    def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
+        return (*super().statistics(audit), *audit.distances)
 
     def charts(self, audit: Audit) -> list[Chart]:
         is_measured = any(math.isfinite(method.achievable) for method in audit.methods)
@@ -671,12 +528,15 @@ def _both(answer: Finding, other: Finding) -> Finding:
     return replace(answer, verdict=verdict, evidence=evidence, reason=reason, texts_needed=needed)
 
 
-AGREES, ATTENTION_FINDINGS = Agrees(), AttentionFindings()
+AGREES, ATTENTION_FINDINGS, UNDER_INFILL = Agrees(), AttentionFindings(), HoldsUnderInfill()
 QUESTIONS: tuple[Question, ...] = (
     Faithful(),
+    UNDER_INFILL,
     ModelDependent(),
     Stable(),
     Complete(),
+    Polarity(),
+    ClassSensitive(),
     AGREES,
     Plausible(),
     Teaches(),
@@ -684,21 +544,6 @@ QUESTIONS: tuple[Question, ...] = (
 """What is asked of every method, in the order of the verdict matrix."""
 TOPICS: Mapping[str, Topic] = {topic.name: topic for topic in (*QUESTIONS, ATTENTION_FINDINGS)}
 """The pages of an audit by name."""
-
-
-def texts_in_all(asked: int) -> int:
-    """The texts of an audit in which a question of the first and of every third block is asked of so many texts.
-
-    Larger numbers are rounded up to one digit, as they are orders of magnitude.
-
-    >>> [texts_in_all(asked) for asked in (12, 25, 40, 100, 150_000)]
-    [12, 25, 80, 300, 500000]
-    """
-    if asked <= MIN_EXAMPLES:
-        return asked
-    texts = SIDE_TEXTS + SIDE_STRIDE * (asked - SIDE_TEXTS)
-    unit: int = 10 ** int(math.log10(texts))
-    return math.ceil(texts / unit) * unit
 
 
 def _correlations(question: Question, work: FinishedWork) -> dict[str, pd.Series]:

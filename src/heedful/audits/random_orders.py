@@ -77,18 +77,23 @@ def _sampled_means(
     model: Model, batch: Batch, target: Tensor, deletion: Baseline, seed: int, pairs: int, feature: Feature
 ) -> Tensor:
     """Comprehensiveness, sufficiency, flip and number of orders `[value batch]`, over orders and their reverses."""
-    words = feature_counts(feature_index(batch, feature))
-    support = torch.arange(int(words.max()), device=words.device) < words.unsqueeze(1)
-    # The places of the words in an order are scores of which any order is as likely as any other.
-    scores = random_permutations(example_seeds("null", seed, batch), pairs, support).argsort(2).double()
     outputs = word_erasure(deletion, seed, feature)(
-        model, batch, target, torch.cat((scores, -scores), 1).transpose(0, 1)
+        model, batch, target, random_order_scores(batch, seed, pairs, feature)
     )
     means = [
         values.reshape(2 * pairs, -1).mean(0)
         for values in (outputs.comprehensiveness, outputs.sufficiency, outputs.flip)
     ]
     return torch.stack([*means, torch.full_like(means[0], 2 * pairs)])
+
+
+def random_order_scores(batch: Batch, seed: int, pairs: int = ORDER_PAIRS, feature: Feature = "word") -> Tensor:
+    """Scores `[order batch word]` of random orders, and then of the reverse of each of them."""
+    words = feature_counts(feature_index(batch, feature))
+    support = torch.arange(max(1, int(words.max())), device=words.device) < words.unsqueeze(1)
+    # The places of the words in an order are scores of which any order is as likely as any other.
+    scores = random_permutations(example_seeds("null", seed, batch), pairs, support).argsort(2).double()
+    return torch.cat((scores, -scores), 1).transpose(0, 1)
 
 
 def _expectations(

@@ -26,6 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Generator
 
+from heedful.attributions.method import MethodTags
 from heedful.formatting import format_share
 from heedful.measures.bootstrap import MIN_EXAMPLES, Interval
 from heedful.measures.bounded_mean import mean_interval, p_value, ratio_bound, sample_size
@@ -100,6 +101,7 @@ class AuditEvidence:
         unasked: why a question has no numbers for a method, by question and method.
         seconds: per text.
         optimized_for: by method, the measures that it optimizes itself, as `measure_label` names them.
+        tags: by method, what its heat-maps can show.
     """
 
     methods: tuple[str, ...]
@@ -110,6 +112,20 @@ class AuditEvidence:
     unasked: Mapping[tuple[str, str], str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     optimized_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tags: Mapping[str, MethodTags] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WayShare:
+    """Faithfulness under one way of removing words.
+
+    Args:
+        share: of the achievable, over the measures that count; `subset` is the way of removal.
+        tier: 1 for the methods that no other beats under this way of removal; 0 where tiers were not formed.
+    """
+
+    share: Statistic
+    tier: int
 
 
 @dataclass(frozen=True)
@@ -373,10 +389,23 @@ class Rules:
 
     def tiers(self) -> dict[str, int]:
         """1 for the methods that are not clearly below the best one by the margin, 2 for the best of the rest ..."""
+        return self._tiers(self.composite) if self.kept else dict.fromkeys(self.evidence.methods, 0)
+
+    def by_way(self) -> dict[str, dict[str, WayShare]]:
+        """By way of removal of which a measure counts, the share of the achievable and the tier of each method."""
+        answers = {}
+        for way in dict.fromkeys(way for _, way in self.kept):
+            table = self._composite([key for key in self.kept if key[1] == way])
+            shares, tiers = self._shares(table, f"way {way}"), self._tiers(table)
+            answers[way] = {
+                name: WayShare(Statistic(SHARE, name, way, *shares[name], int(table[name].notna().sum())), tiers[name])
+                for name in self.evidence.methods
+            }
+        return answers
+
+    def _tiers(self, table: pd.DataFrame) -> dict[str, int]:
+        """The tiers by a table of shares of the achievable."""
         tiers: dict[str, int] = dict.fromkeys(self.evidence.methods, 0)
-        if not self.kept:
-            return tiers
-        table = self.composite
         means, tier = table.mean(), 0
         left = [
             name for name in self.evidence.methods if name not in self.evidence.controls and not math.isnan(means[name])

@@ -14,9 +14,17 @@ import pandas as pd
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.method import Baseline
 from heedful.audits.blind_scores import BLIND_RULES, BlindScores
-from heedful.audits.evidence import BlockAttributions, BlockSearch, TextSample, block_range, concatenate
+from heedful.audits.evidence import (
+    BlockAttributions,
+    BlockErasure,
+    BlockSearch,
+    TextSample,
+    block_range,
+    concatenate,
+)
 from heedful.audits.external_attributions import ExternalAttributions
-from heedful.audits.questions import TOPICS, Topic
+from heedful.audits.questions import TOPICS
+from heedful.audits.topics import Topic
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.explainer import Explainer
 from heedful.store.recipe import Recipe
@@ -159,6 +167,15 @@ class FinishedWork:
     def scores(self) -> dict[str, pd.DataFrame]:
         """The scores of each method, by uid."""
         return {name: self.table(TOPICS[FAITHFUL], name) for name in self.plan.answered}
+
+    @cached_property
+    def searched(self) -> pd.DataFrame:
+        """What the search for the best explanation found: a row per text and way of deletion."""
+        return self.table(TOPICS[FAITHFUL], kind=BlockSearch)
+
+    def erasures(self, method: str) -> pd.DataFrame:
+        """What the erasures of a method gave: a row per text and way of deletion."""
+        return self.table(TOPICS[FAITHFUL], method, BlockErasure)
 
     @cached_property
     def examples(self) -> dict[str, Example]:

@@ -406,7 +406,7 @@ class _StoredAttributions(NamedTuple):
 
 def _attribution_rows(attributions: Sequence[_StoredAttributions]) -> Iterator[_WeightSource]:
     for entry, table, tags in attributions:
-        name, note = str(entry.facts["method"]), tags.note
+        name, note = str(entry.facts["method"]), tags.caption
         if samples := [_number(cell) for cell in table.get("samples", [])]:
             note = "; ".join(filter(None, (note, f"{np.mean(samples):.0f} samples of a text on average")))
         row = ScoreColumn(name, note, is_visible=not tags.is_control, pooling=tags.pooling)
@@ -446,7 +446,7 @@ def _adversarial_rows(
     if not replaced and not any(stored.entry.facts["method"] == ATTENTION for stored in attributions):
         for _, table in adversaries[:1]:
             if ATTENTION in table:
-                row = ScoreColumn(ATTENTION, RawAttention.tags.note)
+                row = ScoreColumn(ATTENTION, RawAttention.tags.caption)
                 weights = _weights_by_uid(table, ATTENTION)
                 yield _WeightSource(row, (0, 0.0, ""), weights, _units_by_uid(table))
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.controls import Random
+from heedful.attributions.infill import Infill, infilled_probabilities
 from heedful.attributions.method import (
     Baseline,
     Feature,
@@ -266,7 +267,9 @@ class FeatureOutputs:
         baseline: what replaces a removed feature.
     """
 
-    def __init__(self, model: Model, batch: Batch, target: Tensor, baseline: Baseline, feature: Feature) -> None:
+    def __init__(
+        self, model: Model, batch: Batch, target: Tensor, baseline: Baseline | Infill, feature: Feature
+    ) -> None:
         self.model, self.batch, self.target, self.baseline = model, batch, target, baseline
         self.index = None if feature == "unit" else feature_index(batch, feature)
 
@@ -274,8 +277,11 @@ class FeatureOutputs:
         """Output in float64 and predicted class `[batch sample]` with the features `kept` `[batch sample feature]`."""
         width = self.batch.mask.shape[1]
         units = kept[:, :, :width] if self.index is None else expand_to_units(kept, self.index)
-        logits = logits_keeping(self.model, self.batch, units, self.baseline).double()
-        probabilities = self.model.task.probabilities(logits)
+        if isinstance(self.baseline, Infill):
+            probabilities = infilled_probabilities(self.model, self.batch, units, self.baseline)
+        else:
+            logits = logits_keeping(self.model, self.batch, units, self.baseline).double()
+            probabilities = self.model.task.probabilities(logits)
         chosen = self.target.reshape(-1, 1, 1).expand(-1, kept.shape[1], 1)
         return probabilities.gather(2, chosen).squeeze(2), probabilities.argmax(-1)
 
