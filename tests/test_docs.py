@@ -29,7 +29,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from heedful import catalogue, cli, papers
-from heedful.audits import schedule
+from heedful.audits import audit_run
+from heedful.audits.time_budget import TimeBudget
 from heedful.cli import attefa_command, run_command
 from heedful.cli.audit_command import REQUIREMENT_CODE
 from heedful.data import download
@@ -314,10 +315,10 @@ def test_every_block_of_a_document_does_what_it_says(
     Path("eval").mkdir()
     shutil.copy("reviews.csv", "eval")
     # Audits are short, and run in this process.
-    monkeypatch.setattr(schedule, "CORE_METHODS", ("raw-attention", "leave-one-out"))
-    monkeypatch.setattr(schedule, "FURTHER_METHODS", {})
-    monkeypatch.setattr(schedule._Audit, "_text_limit", lambda audit: 2)
-    monkeypatch.setattr(schedule._Audit, "_place", lambda audit: ("here", None))
+    monkeypatch.setattr(audit_run, "CORE_METHODS", ("raw-attention", "leave-one-out"))
+    monkeypatch.setattr(audit_run, "FURTHER_METHODS", {})
+    monkeypatch.setattr(TimeBudget, "text_limit", 2)
+    monkeypatch.setattr(TimeBudget, "place", lambda budget: ("here", None))
     run_document(document.read_text(encoding="utf-8"), new_session(document, monkeypatch))
 
 

@@ -271,7 +271,7 @@ def test_company_and_order_change_no_score(explainer: Explainer) -> None:
 def test_kernel_shap_by_name_does_for_a_text_of_any_length(
     explainer: Explainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.attributions.registry.WORD_SAMPLES", 8)
+    monkeypatch.setattr(KernelShap, "word_options", {"n_samples": 8})
     row = explainer.explain(TEXT, methods="kernel-shap").rows[0]
     assert row.method == "kernel-shap"
     assert row.word_scores == explainer.explain(TEXT, methods=KernelShap(n_samples=12)).rows[0].word_scores

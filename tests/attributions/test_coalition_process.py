@@ -25,6 +25,7 @@ from heedful.attributions.shapley import (
 )
 from heedful.tasks import MulticlassClassification
 from heedful.types import Batch, Method, UserError
+from tests.games import Game, words
 from tests.networks import TinyTransformer, texts, tiny
 
 CPU = torch.device("cpu")
@@ -350,6 +351,18 @@ def test_an_error_out_of_reach_reads_everything_and_is_exact() -> None:
     assert torch.equal(found.samples, 1 << batch.content_mask.sum(1))
     lime = Lime(50, error=1e-9)(model, batch, target)
     assert torch.allclose(lime.scores, Lime(50)(model, batch, target).scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_up_to_four_words_are_exact_whatever_the_error(count: int) -> None:
+    # Five samples per word are all that there are.
+    game, batch = Game(torch.tensor([0.0, 0.3, -0.2, 0.7, 0.1]), bond=0.4), words(tuple(range(1, count + 1)))
+    target = torch.zeros(1, dtype=torch.int64)
+    found = KernelShap(feature="word").for_words()(game, batch, target)
+    assert isinstance(found, SampledAttribution)
+    assert found.samples.tolist() == [1 << count]
+    assert found.posterior_errors.max() == 0
+    torch.testing.assert_close(found.scores, Shapley()(game, batch, target).scores, atol=1e-12, rtol=0)
 
 
 def test_a_constant_output_needs_the_least_samples_and_gets_zeros() -> None:

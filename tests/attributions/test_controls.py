@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Generator
 
 from heedful.attributions import controls
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
 from heedful.attributions.gradient import Gradient
+from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.types import Model
@@ -48,6 +50,17 @@ def test_fresh_weights_have_the_mean_and_spread_of_the_old_and_share_nothing_wit
     together = torch.stack((old[name].flatten(), new[name].flatten()))
     assert abs(float(torch.corrcoef(together)[0, 1])) < 5 / count**0.5
     assert all(old[key].data_ptr() != new[key].data_ptr() for key in old)
+
+
+def test_a_copy_is_the_same_in_every_precision() -> None:
+    model, single = tiny("bert"), tiny("bert").float()
+    weights = dict(randomize_weights(model, 7).named_parameters())
+    for name, copied in randomize_weights(single, 7).named_parameters():
+        torch.testing.assert_close(copied.double(), weights[name].double(), atol=1e-6, rtol=1e-5)
+    name, own = max(model.named_parameters(), key=lambda entry: entry[1].numel())
+    drawn = torch.randn(own.shape, generator=Generator().manual_seed(derive_seed("randomised", 7, name)))
+    expected = (own.mean() + own.std(correction=0) * drawn).masked_fill(own == 0, 0)  # padding stays 0
+    assert torch.allclose(weights[name], expected.to(own.dtype), atol=1e-7)
 
 
 def test_padding_stays_zero() -> None:

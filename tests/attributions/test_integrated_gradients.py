@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from heedful.attributions import method as method_module
 from heedful.attributions.deeplift import DeepLift
-from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients, gauss_legendre, integrate_path
+from heedful.attributions.integrated_gradients import (
+    FIRST_INTERVALS,
+    GradientShap,
+    IntegratedGradients,
+    clenshaw_curtis,
+    gauss_legendre,
+    integrate_path,
+)
 from heedful.attributions.method import baseline_vectors, run_copies, target_output
 from heedful.models.attentive import AttentiveModel
 from heedful.models.input_forms import PairInput, QuestionAnswering
@@ -78,6 +85,114 @@ def test_a_linear_model_is_explained_exactly_at_any_number_of_points(
     # a_t (w . e_t) with a = (.6, .3, .1), w = (.5, -.25) and e = (1, 0), (0, 2), (-1, 1)
     assert found.scores[0].tolist() == pytest.approx([0.3, -0.15, -0.075])
     assert float(found.convergence_delta) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("intervals", [2, 4, 8, 16, 64, 1024])
+def test_clenshaw_curtis_integrates_chebyshev_polynomials_and_holds_the_points_of_half_as_many(intervals: int) -> None:
+    points, weights = clenshaw_curtis(intervals)
+    # The weights are those with which all polynomials up to this degree have their integral on [0, 1].
+    degree = torch.arange(intervals + 1, dtype=torch.float64)
+    values = torch.cos(degree[:, None] * torch.arccos(1 - 2 * points))
+    integrals = torch.where(degree % 2 == 0, 1 / (1 - degree.square()).where(degree != 1, 1.0), 0.0)
+    assert (values @ weights - integrals).abs().max() < 1e-13
+    assert (weights > 0).all()
+    assert torch.allclose(clenshaw_curtis(2 * intervals)[0][::2], points, atol=1e-15)
+
+
+class Counted(Model):
+    """A model that keeps the first number of each text whose gradient is read."""
+
+    def __init__(self, inner: Model) -> None:
+        super().__init__()
+        self.inner, self.task = inner, inner.task
+        self.states: list[float] = []
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        if torch.is_grad_enabled() and embeddings is not None:
+            self.states += embeddings[:, 0, 0].tolist()
+        return self.inner(batch, embeddings=embeddings, attention=attention)
+
+
+@pytest.mark.parametrize(("power", "points"), [(2, 9), (10, 9), (11, 17), (18, 17), (40, 33)])
+def test_points_are_added_until_the_scores_add_up_and_none_is_read_twice(power: int, points: int) -> None:
+    # By symmetry, n intervals are exact up to degree n + 1, which the gradient of x^(n + 2) has.
+    model = Counted(Polynomial(power))
+    found = IntegratedGradients(baselines="zero", error=1e-9)(model, ONE, NOUGHT)
+    assert float(found.scores) == pytest.approx(1, abs=1e-9)
+    assert len(set(model.states)) == len(model.states) == points
+    coarse = Counted(Polynomial(power))
+    IntegratedGradients(baselines="zero", error=0.5)(coarse, ONE, NOUGHT)
+    assert len(coarse.states) == FIRST_INTERVALS + 1
+
+
+def test_an_error_out_of_reach_ends_at_the_first_power_of_two_that_has_the_points() -> None:
+    for steps, points in ((1, 9), (9, 9), (10, 17), (50, 65)):
+        model = Counted(Polynomial(600))
+        found = IntegratedGradients(steps, baselines="zero", error=1e-12)(model, ONE, NOUGHT)
+        assert len(model.states) == points
+        at, weights = clenshaw_curtis(points - 1)
+        expected = float(600 * at**599 @ weights)
+        assert float(found.scores) == pytest.approx(expected)
+        assert float(found.convergence_delta) == pytest.approx(expected - 1)
+
+
+def steep(name: str) -> tuple[Model, Batch]:
+    """A network whose texts need different numbers of points."""
+    model, batch = case(name)
+    with torch.no_grad():
+        for parameter in list(model.parameters())[-2:]:
+            parameter *= 30
+    return model, batch
+
+
+UNEQUAL = {"bilstm": 2e-3, "bert": 1e-6, "vit": 1e-2}
+"""Errors for which the texts of these networks need different numbers of points."""
+
+
+@pytest.mark.parametrize(("name", "error"), UNEQUAL.items())
+@pytest.mark.parametrize("units", ["content", "all"])
+def test_each_text_is_read_as_the_quadratures_one_by_one_say(name: str, error: float, units: str) -> None:
+    model, batch = steep(name)
+    method = IntegratedGradients(error=error, special_tokens=units == "all" and name != "vit")
+    found, needed = method(model, batch, TARGET), []
+    for row in range(len(batch)):
+        at = torch.tensor([row])
+        for intervals in (8, 16, 32, 64):
+            points, weights = clenshaw_curtis(intervals)
+            expected = replace(method, error=None).along(model, batch.rows(at), TARGET[at], points[None], weights)
+            if abs(float(expected.convergence_delta)) <= error * float(expected.scores.abs().sum()):
+                break
+        needed.append(intervals)
+        width = expected.scores.shape[1]
+        torch.testing.assert_close(found.scores[row, :width], expected.scores[0], atol=1e-10, rtol=0)
+        torch.testing.assert_close(found.convergence_delta[at], expected.convergence_delta, atol=1e-10, rtol=0)
+        assert not found.scores[row, width:].any()
+    assert len(set(needed)) > 1
+    plain = IntegratedGradients(special_tokens=method.special_tokens)(model, batch, TARGET)
+    assert (found.mask == plain.mask).all()
+
+
+@pytest.mark.parametrize(("name", "error"), UNEQUAL.items())
+def test_where_a_text_ends_depends_on_no_other_text(name: str, error: float) -> None:
+    model, batch = steep(name)
+    method = IntegratedGradients(error=error)
+    found = method(model, batch, TARGET)
+    turned = torch.tensor([2, 0, 1])
+    moved = method(model, batch.rows(turned), TARGET[turned])
+    torch.testing.assert_close(moved.scores, found.scores[turned], atol=1e-10, rtol=0)
+    wide = method(model, batch if name == "vit" else add_padding(batch, 3), TARGET)
+    torch.testing.assert_close(wide.scores[:, : batch.mask.shape[1]], found.scores, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nested_points_come_to_what_gauss_legendre_does(name: str) -> None:
+    # The error is that of the sum of the scores; the scores themselves are as close on these networks.
+    model, batch = case(name)
+    exact = IntegratedGradients(200)(model, batch, TARGET)
+    found = IntegratedGradients(error=0.02)(model, batch, TARGET)
+    sizes = found.scores.abs().sum(1)
+    assert (found.convergence_delta.abs() <= 0.02 * sizes).all()
+    assert ((found.scores - exact.scores).abs().amax(1) <= 0.02 * sizes).all()
 
 
 def test_a_path_is_summed_in_float64_and_read_in_the_dtype_of_its_ends() -> None:

@@ -19,7 +19,7 @@ from heedful.attributions.method import expand_to_units, feature_index
 from heedful.attributions.perturbation import logits_keeping
 from heedful.measures.rank_correlation import pearson
 from heedful.models.input_forms import PairInput, SingleInput
-from heedful.types import Batch, Model
+from heedful.types import Batch, Model, Trace
 from tests.attributions.test_perturbation import pairs, pooled
 from tests.games import Game, words
 from tests.networks import tiny
@@ -166,6 +166,44 @@ def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
     assert not torch.equal(kept[0, :, :8], kept[1, :, :8])
     assert not torch.equal(kept, Lime(4000, seed=1).coalitions(batch, index))
     assert torch.equal(kept[1:, :, :8], Lime(4000).coalitions(batch.rows(torch.tensor([1])), index[1:, :8]))
+
+
+@pytest.mark.parametrize("samples", [2, 7, 60])
+def test_paired_samples_are_followed_by_their_complements(samples: int) -> None:
+    batch = words(tuple(range(1, 13)), tuple(range(1, 9)))
+    index = feature_index(batch, "unit")
+    paired, single = (Lime(samples, paired=paired).coalitions(batch, index) for paired in (True, False))
+    assert paired.shape == (2, samples, 12)
+    for row, count in enumerate((12, 8)):
+        kept = paired[row, :, :count]
+        # The first of each pair are the first of the plain samples, and a last one may stay alone.
+        assert torch.equal(kept[::2], single[row, : -(-samples // 2), :count])
+        assert torch.equal(kept[1::2], ~kept[::2][: samples // 2])
+        assert not paired[row, :, count:].any()
+    alone = Lime(samples, paired=True).coalitions(batch.rows(torch.tensor([1])), index[1:, :8])
+    assert torch.equal(alone[0], paired[1, :, :8])
+
+
+def test_an_output_that_is_the_same_for_a_text_and_the_rest_of_it_says_nothing_about_words() -> None:
+    # Bonds: 1 with both words or none (both pad tokens weigh 1), 0 with one. No word has an effect of its own.
+    weights = torch.tensor([0.0, 1.0, 1.0])
+
+    class Even(Game):
+        def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+            trace = super().forward(batch, embeddings=embeddings, attention=attention)
+            return replace(trace, logits=(trace.logits - 1).square())
+
+    batch, target = words((1, 2)), torch.zeros(1).long()
+    wide = Lime(20, kernel_width=1e6, seed=5)
+    assert replace(wide, paired=True)(Even(weights), batch, target).scores[0].tolist() == pytest.approx([0, 0])
+    assert wide(Even(weights), batch, target).scores.abs().max() > 0.01
+
+
+def test_with_an_error_out_of_reach_all_paired_samples_are_read() -> None:
+    lime = Lime(40, paired=True)
+    model, batch = pooled(SingleInput()), pairs()
+    expected = lime(model, batch, TARGET).scores
+    torch.testing.assert_close(replace(lime, error=1e-9)(model, batch, TARGET).scores, expected, atol=1e-7, rtol=0)
 
 
 def test_two_samples_no_ridge_and_a_narrow_kernel_are_enough() -> None:

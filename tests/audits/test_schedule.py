@@ -23,13 +23,16 @@ from torch import Generator, Tensor
 
 from heedful.attributions.controls import PermutedAttention
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.audits import evidence, schedule
+from heedful.audits import audit_data, evidence
 from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit
+from heedful.audits.audit_run import CORE_METHODS, VERDICTS, AuditRun
 from heedful.audits.evidence import BlockAttention, BlockAttributions, BlockErasure, BlockSearch
+from heedful.audits.looks import read_state
 from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.questions import QUESTIONS
-from heedful.audits.schedule import CORE_METHODS, FURTHER_METHODS, AuditOptions, audit
+from heedful.audits.schedule import AuditOptions, audit
+from heedful.audits.time_budget import FURTHER_METHODS, PASS, LeaveOut, TimeBudget
 from heedful.audits.topics import SIDE_TEXTS
 from heedful.audits.work_list import WorkItem
 from heedful.data.columns import TableColumns
@@ -286,9 +289,9 @@ def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
 # Looks
 
 
-def prepared(explainer: Explainer, folder: Path, texts: int, methods: tuple[str, ...] = METHODS) -> schedule._Audit:
+def prepared(explainer: Explainer, folder: Path, texts: int, methods: tuple[str, ...] = METHODS) -> AuditRun:
     """A call that has read what earlier ones remember, and has not looked yet."""
-    return schedule._Audit(explainer, Sums(), options(texts, methods), Workspace(folder), lambda _: None)
+    return AuditRun(explainer, Sums(), options(texts, methods), Workspace(folder), lambda _: None)
 
 
 def records(folder: Path) -> list[Path]:
@@ -301,40 +304,40 @@ def test_calls_side_by_side_lose_no_look(explainer: Explainer, tmp_path: Path) -
     """Three calls begin before any of them has looked; their looks are at different evidence."""
     running = [prepared(explainer, tmp_path, 60) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        looks = list(pool.map(lambda pair: pair[1]._count_look(28 + pair[0], 28), enumerate(running)))
+        looks = list(pool.map(lambda pair: pair[1].count_look(28 + pair[0], 28), enumerate(running)))
     assert sorted(looks) == [1, 2, 3]
-    known = prepared(explainer, tmp_path, 60).state.looks
+    known = prepared(explainer, tmp_path, 60).looks.state.looks
     assert sorted(look.texts for look in known if look is not None) == [28, 29, 30]
-    assert running[0]._count_look(28, 28) == looks[0]
+    assert running[0].count_look(28, 28) == looks[0]
 
 
 def test_the_same_evidence_side_by_side_is_one_look(explainer: Explainer, tmp_path: Path) -> None:
     running = [prepared(explainer, tmp_path, 60) for _ in range(3)]
-    assert [each._count_look(28, 28) for each in running] == [1, 1, 1]
+    assert [each.count_look(28, 28) for each in running] == [1, 1, 1]
 
 
 def test_no_damage_of_a_record_gives_a_look_back(explainer: Explainer, tmp_path: Path) -> None:
     """Every flipped bit, every cut: the look still counts, and it is said which record is damaged."""
     first = prepared(explainer, tmp_path, 60)
-    first.costs = {"erasure": 0.125}
-    assert (first._count_look(28, 28), first._count_look(44, 28)) == (1, 2)
+    first.budget.costs = {"erasure": 0.125}
+    assert (first.count_look(28, 28), first.count_look(44, 28)) == (1, 2)
     path = records(tmp_path)[0]
     written = path.read_bytes()
     damages = [written[:length] for length in range(len(written))]
     for place in range(len(written)):
         damages.append(written[:place] + bytes([written[place] ^ (1 << place % 8)]) + written[place + 1 :])
-    journal = first.journal
+    journal = first.looks.journal
     for damaged in damages:
         path.write_bytes(damaged)
-        state = schedule._read_state(journal)
+        state = read_state(journal)
         assert (state.damaged, state.looks[0], len(state.looks)) == ([f".audits/{path.name}"], None, 2)
     with pytest.warns(UserWarning, match=re.escape(path.name)):
         again = prepared(explainer, tmp_path, 60)
     # What was looked at is not known any more, so that the same evidence is another look.
-    assert again._count_look(28, 28) == 3
+    assert again.count_look(28, 28) == 3
     path.unlink()
     with pytest.warns(UserWarning, match=re.escape(path.name)):
-        assert prepared(explainer, tmp_path, 60)._count_look(30, 28) == 4
+        assert prepared(explainer, tmp_path, 60).count_look(30, 28) == 4
 
 
 @pytest.mark.slow
@@ -361,7 +364,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def apply() -> None:
         for name in ("try_to_write", "replace_text"):
             monkeypatch.setattr(workspace_module, name, refuse)
-        monkeypatch.setattr(schedule, "replace_text", refuse)
+        monkeypatch.setattr(audit_data, "replace_text", refuse)
         monkeypatch.setattr(FileLock, "acquire", refuse)
 
     return apply
@@ -619,37 +622,41 @@ def planned(
     monkeypatch: pytest.MonkeyPatch,
     cost: Callable[[str], float],
     options: AuditOptions | None = None,
-) -> schedule._Audit:
+) -> AuditRun:
     """An audit of five minutes before its first work, in which the scores of a text take this many seconds."""
-    running = schedule._Audit(explainer, Sums(400), options or AuditOptions(), Workspace(folder), lambda _: None)
-    running.table, running.plan.ways = pd.DataFrame({"uid": range(400)}), ("delete", "unk")
-    running.costs = {f"{name} scores": cost(name) for name in CORE_METHODS}
+    running = AuditRun(explainer, Sums(400), options or AuditOptions(), Workspace(folder), lambda _: None)
+    running.budget.texts, running.plan.ways = 400, ("delete", "unk")
+    running.budget.costs = {f"{name} scores": cost(name) for name in CORE_METHODS}
 
-    def time_items(audit: schedule._Audit, items: Sequence[WorkItem]) -> None:
-        audit.costs |= {item.label: cost(item.method) for item in items if isinstance(item.recipe, BlockAttributions)}
+    def time_items(budget: TimeBudget, items: Sequence[WorkItem], leave_out: LeaveOut) -> None:
+        budget.costs |= {item.label: cost(item.method) for item in items if isinstance(item.recipe, BlockAttributions)}
 
-    monkeypatch.setattr(schedule._Audit, "_time_items", time_items)
+    monkeypatch.setattr(TimeBudget, "time_items", time_items)
     return running
+
+
+def add_methods(running: AuditRun) -> list[str]:
+    return running.budget.add_methods(running.further, running.leave_out, running.say)
 
 
 def test_the_seconds_of_a_method_by_hand(explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """28 texts once; the first twenty once more after an edit, and under a copy with random weights."""
     running = planned(explainer, tmp_path, monkeypatch, lambda _: 0.1)
-    items = [item for item in running._missing(running._target_blocks()) if item.method == "lime"]
-    assert running._seconds(items) == pytest.approx(0.1 * (28 + 20 + 20))
-    running.costs["audit erasure"] = 0.5
-    assert running._seconds(items) == pytest.approx(0.1 * (28 + 20 + 20) + 0.5 * 28)
+    items = [item for item in running.budget.missing(running.budget.target_blocks()) if item.method == "lime"]
+    assert running.budget.seconds(items) == pytest.approx(0.1 * (28 + 20 + 20))
+    running.budget.costs["audit erasure"] = 0.5
+    assert running.budget.seconds(items) == pytest.approx(0.1 * (28 + 20 + 20) + 0.5 * 28)
 
 
 def test_methods_are_added_to_the_core_while_the_time_allows(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = planned(explainer, tmp_path / "a", monkeypatch, lambda _: 0.1)
-    assert running._add_methods() == [*FURTHER_METHODS]
+    assert add_methods(running) == [*FURTHER_METHODS]
     assert [*running.plan.methods] == [*CORE_METHODS, *FURTHER_METHODS]
     # 76 explanations of 1 s fit thrice beside the core's; the fourth is left out when it is timed, the fifth before.
     running = planned(explainer, tmp_path / "b", monkeypatch, lambda name: 0.1 if name in CORE_METHODS else 1.0)
-    assert running._add_methods() == [*FURTHER_METHODS][:3]
+    assert add_methods(running) == [*FURTHER_METHODS][:3]
     assert [*running.plan.methods] == [*CORE_METHODS, *[*FURTHER_METHODS][:3]]
     assert running.plan.left_out.keys() == {"leave-one-out", "kernel-shap"}
     # 30 s of the core, four times 76 s, and the seconds that are reserved.
@@ -660,7 +667,7 @@ def test_a_slow_core_has_fewer_texts_and_no_fewer_methods(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = planned(explainer, tmp_path, monkeypatch, lambda _: 20.0)
-    assert running._add_methods() == []
+    assert add_methods(running) == []
     assert [*running.plan.methods] == [*CORE_METHODS]
     assert running.plan.left_out.keys() == FURTHER_METHODS.keys()
 
@@ -685,52 +692,52 @@ def test_times_of_an_earlier_call_are_scaled_to_how_fast_the_machine_is_now(
     explainer: Explainer, tmp_path: Path
 ) -> None:
     running = prepared(explainer, tmp_path, 28)
-    running.table = running.workspace.get(running.plan.sample).table
-    running.costs = {schedule.PASS: 1000.0, "lime scores": 50.0}
-    running._time_pass()
-    now = running.costs[schedule.PASS]
+    running.budget.texts = len(running.workspace.get(running.plan.sample).table)
+    running.budget.costs = {PASS: 1000.0, "lime scores": 50.0}
+    running.budget.time_pass()
+    now = running.budget.costs[PASS]
     assert now < 1
-    assert running.costs["lime scores"] == pytest.approx(50 * now / 1000)
+    assert running.budget.costs["lime scores"] == pytest.approx(50 * now / 1000)
 
 
 def test_work_that_takes_longer_than_what_is_left_is_not_begun(explainer: Explainer, tmp_path: Path) -> None:
     running = prepared(explainer, tmp_path, 28)
     sample = running.workspace.get(running.plan.sample)
-    running.table, running.plan.ways = sample.table, ("delete", "unk")
-    first = running._missing([0])
-    running.costs = {BlockSearch.kind: 400.0}  # 400 s in five minutes
+    running.budget.texts, running.plan.ways = len(sample.table), ("delete", "unk")
+    first = running.budget.missing([0])
+    running.budget.costs = {BlockSearch.kind: 400.0}  # 400 s in five minutes
     running._run_items(first)
-    assert running._missing([0]) == first
-    running.costs = {BlockSearch.kind: 1.0}
+    assert running.budget.missing([0]) == first
+    running.budget.costs = {BlockSearch.kind: 1.0}
     running._run_items(first)
-    assert running._missing([0]) == []
+    assert running.budget.missing([0]) == []
     # The estimate is now the mean of the old one and what it took.
-    assert 0.5 <= running.costs[BlockSearch.kind] < 1.0
+    assert 0.5 <= running.budget.costs[BlockSearch.kind] < 1.0
 
 
 @pytest.mark.slow
 def test_a_further_method_that_is_not_finished_takes_no_text_away(explainer: Explainer, tmp_path: Path) -> None:
     chosen = AuditOptions(texts=12, workers=1)
-    running = schedule._Audit(explainer, Sums(), chosen, Workspace(tmp_path), lambda _: None)
-    running.table = running.workspace.get(running.plan.sample).table
+    running = AuditRun(explainer, Sums(), chosen, Workspace(tmp_path), lambda _: None)
+    running.budget.texts = len(running.workspace.get(running.plan.sample).table)
     running.plan.ways = ("delete", "unk")
     running.plan.methods = {name: running.plan.methods[name] for name in METHODS[:1]}
-    blocks = [*running._blocks()]
-    running._run_items(running._missing(blocks))
+    blocks = [*running.budget.blocks()]
+    running._run_items(running.budget.missing(blocks))
     name = "gradient-norm"
     running.plan.methods[name] = running.further[name]
-    running._run_items([item for item in running._missing([0]) if item.method == name])
-    main, full = running._finished_blocks()
+    running._run_items([item for item in running.budget.missing([0]) if item.method == name])
+    main, full = running.budget.finished_blocks(running.further)
     assert (main, full) == (blocks, blocks)
-    running._drop_unfinished(main, full)
+    running.budget.drop_unfinished(main, full, running.further)
     assert [*running.plan.methods] == [*METHODS[:1]]
     assert "minutes" in running.plan.left_out[name]
     # When it is finished, it counts.
     del running.plan.left_out[name]
     running.plan.methods[name] = running.further[name]
-    running._run_items(running._missing(blocks))
-    assert running._finished_blocks() == (blocks, blocks)
-    running._drop_unfinished(*running._finished_blocks())
+    running._run_items(running.budget.missing(blocks))
+    assert running.budget.finished_blocks(running.further) == (blocks, blocks)
+    running.budget.drop_unfinished(*running.budget.finished_blocks(running.further), running.further)
     assert name in running.plan.methods
 
 
@@ -739,24 +746,24 @@ def test_too_little_time_for_verdicts_is_a_result_with_the_minutes_that_would_de
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    original = schedule._Audit._run_items
+    original = AuditRun._run_items
 
-    def run_first(running: schedule._Audit, items: Sequence[WorkItem]) -> None:
+    def run_first(running: AuditRun, items: Sequence[WorkItem]) -> None:
         original(running, [item for item in items if item.block == 0])
 
-    monkeypatch.setattr(schedule._Audit, "_run_items", run_first)
+    monkeypatch.setattr(AuditRun, "_run_items", run_first)
     chosen = replace(options(), texts=None)
     result = audit(explainer, Sums(), options=chosen, workspace=tmp_path / "w", out=tmp_path / "o", say=lines.append)
     assert result.data.texts == 1
     assert result.finished
-    note = result.untested[schedule.VERDICTS]
+    note = result.untested[VERDICTS]
     assert re.search(r"about \d+ more minutes.*minutes=\d+", note)
     assert any(note in line for line in lines)
     assert html.escape(note) in (tmp_path / "o" / "index.html").read_text(encoding="utf-8")
     monkeypatch.undo()
     whole = audit(explainer, Sums(), options=options(), workspace=tmp_path / "w")
     assert whole.data.texts == 28
-    assert schedule.VERDICTS not in whole.untested
+    assert VERDICTS not in whole.untested
 
 
 def test_progress_goes_to_the_standard_error_unless_it_is_asked_for(

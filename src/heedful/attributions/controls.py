@@ -95,6 +95,8 @@ class RandomizedModel(CheckedOptions):
         seed: of the weights, together with the name of each weight tensor.
     """
 
+    revision: ClassVar[int] = 2
+
     method: Method = RawAttention()
     seed: int = 0
 
@@ -128,7 +130,8 @@ def randomize_weights(model: Model, seed: int) -> Model:
     for name, weights in other.named_parameters():
         # The spelling is part of the seed: another one would draw other weights.
         generator = Generator().manual_seed(derive_seed("randomised", seed, name))
-        drawn = torch.randn(weights.shape, generator=generator).to(weights)
+        # In single precision for every model: drawing takes most of the time of a copy.
+        drawn = torch.randn(weights.shape, generator=generator, dtype=torch.float32).to(weights.device)
         mean, std = weights.double().mean(), weights.double().std(correction=0)
         weights.copy_(drawn.mul_(std).add_(mean).masked_fill_(weights == 0, 0.0))
     return other

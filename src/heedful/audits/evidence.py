@@ -326,6 +326,7 @@ class BlockAttributions(Recipe):
     """
 
     kind: ClassVar[str] = "audit attributions"
+    revision: ClassVar[int] = 2
 
     sample: TextSample
     method: Method

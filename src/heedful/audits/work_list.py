@@ -21,12 +21,14 @@ from heedful.audits.evidence import (
     TextSample,
     block_range,
     concatenate,
+    read_block,
 )
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS
 from heedful.audits.topics import Topic
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.explainer import Explainer
+from heedful.models.transformer import TransformerModel
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
@@ -122,6 +124,21 @@ class AuditPlan:
     def recomputable(self) -> dict[str, Method]:
         """The methods whose scores can be computed for other models and texts."""
         return {name: each for name, each in self.answered.items() if not isinstance(each, ExternalAttributions)}
+
+    def deletion_ways(self, workspace: Workspace) -> tuple[Baseline, ...]:
+        """Two ways of deletion: close the gap, and the best replacement token that the tokenizer has."""
+        if self.explainer.reads_images:
+            model = self.explainer.model
+            # Where embeddings are the pixels themselves, both ways are the same.
+            is_same = isinstance(model, TransformerModel) and model.embeddings_at == "pixels"
+            return ("pad",) if is_same or model.embedding_refusal is not None else ("pad", "zero")
+        block = read_block(self.sample, 0, workspace)
+        replacement: Baseline = "pad"
+        if block.batch.mask_id is not None:
+            replacement = "mask"
+        elif block.batch.unk_id is not None:
+            replacement = "unk"
+        return ("delete", replacement)
 
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
