@@ -342,7 +342,7 @@ def test_long_words_and_names_are_shortened_in_notes_and_errors(explainer: Expla
     assert note.count("q") > 5
     for options in ({"methods": "q" * 3000}, {"methods": f"lime({word}=1)"}, {"target": word}, {"contrast": word}):
         with pytest.raises(UserError) as complaint:
-            explainer.explain(TEXT, **options)
+            explainer.explain(TEXT, **options)  # type: ignore[call-overload]
         assert len(str(complaint.value)) < 400
     many = load((classifier(labels=200), tokenizer()))
     with pytest.raises(UserError) as complaint:

@@ -141,7 +141,7 @@ def steep(name: str) -> tuple[Model, Batch]:
     model, batch = case(name)
     with torch.no_grad():
         for parameter in list(model.parameters())[-2:]:
-            parameter *= 30
+            parameter.mul_(30)
     return model, batch
 
 

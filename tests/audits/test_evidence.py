@@ -16,7 +16,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random, randomize_weights
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
-from heedful.attributions.method import Baseline
+from heedful.attributions.method import Baseline, Feature
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap
 from heedful.audits import evidence
@@ -454,6 +454,7 @@ def test_an_edit_moves_no_segment_even_if_another_word_is_cut_off(patient: Expla
 
 def test_sentences_may_be_audited_and_words_too(patient: Explainer, tmp_path: Path) -> None:
     sample = given_sample(patient, long_text(90, 9), long_text(8, 4))
-    for feature, counts in (("word", [90, 8]), ("sentence", [10, 2])):
+    expected: tuple[tuple[Feature, list[int]], ...] = (("word", [90, 8]), ("sentence", [10, 2]))
+    for feature, counts in expected:
         chosen = replace(sample, feature=feature)
         assert Workspace(tmp_path).get(chosen).table.set_index("uid")["features"][["t0", "t1"]].tolist() == counts

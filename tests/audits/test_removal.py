@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from heedful.attributions.infill import draw_infill
+from heedful.attributions.method import Baseline
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.audits import removal
 from heedful.audits.audit_result import Audit
@@ -37,7 +38,7 @@ from tests.audits.test_map_questions import WorstFirst
 from tests.audits.test_schedule import Sums, additive
 from tests.small_models import subject
 
-WAYS = ("delete", "unk")
+WAYS: tuple[Baseline, ...] = ("delete", "unk")
 LEAVE_ONE_OUT = LeaveOneOut(feature="word")
 
 
@@ -72,9 +73,10 @@ def test_the_fall_under_infill_is_that_of_texts_written_out(sample: TextSample, 
     erased = workspace.get(BlockErasure(scores, WAYS)).table[: len(found)].set_index("uid")
     block = read_block(sample, 2, workspace)
     infill = draw_infill(block.batch, words.pool(workspace), sample.seed, DRAWS).ids
+    weights = block.loaded.model.get_parameter("table").detach()[:, 0]
 
     def probability(row: int, ids: list[int]) -> float:
-        total = math.fsum(float(block.loaded.model.table.detach()[token, 0]) for token in ids)  # type: ignore[union-attr, index]
+        total = math.fsum(float(weights[token]) for token in ids)
         return 1 / (1 + math.exp(-total if int(block.target[row]) else total))
 
     for row, (uid, fall) in enumerate(zip(found["uid"], found["comprehensiveness"], strict=True)):
@@ -170,18 +172,18 @@ def test_half_of_the_words_are_removed_under_every_way(
 ) -> None:
     recipe, words = PerturbedDistances(sample, WAYS, InfillWords(sample)), InfillWords(sample)
     model, batch = explainer.model, read_block(sample, 4, workspace).batch
-    perturbed = {way: texts for way, (texts, _) in recipe.perturbed(model, batch, words.pool(workspace)).items()}
+    perturbed = {str(way): texts for way, (texts, _) in recipe.perturbed(model, batch, words.pool(workspace)).items()}
     assert [*perturbed] == [REAL, *WAYS, INFILL]
     assert torch.equal(perturbed[REAL].inputs, batch.inputs)
     for row, count in enumerate(batch.content_mask.sum(1).tolist()):
         left = perturbed["delete"]
         kept = left.words[row][left.content_mask[row]].tolist()
         assert len(kept) == count - count // 2
-        unknown = perturbed["unk"].inputs[row] == batch.unk_id
+        unknown = perturbed["unk"].inputs[row].eq(batch.unk_id or 0)
         assert unknown[batch.content_mask[row]].nonzero().flatten().tolist() == [
             number for number in range(count) if number not in kept
         ]
-        same = perturbed[INFILL].inputs[row] == batch.inputs[row]
+        same = perturbed[INFILL].inputs[row].eq(batch.inputs[row])
         assert bool(same[batch.content_mask[row]][kept].all())
 
 

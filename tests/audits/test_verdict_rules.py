@@ -363,7 +363,9 @@ def test_the_scores_must_change_with_the_model() -> None:
 def model_dependent(changes: pd.DataFrame, stable: pd.DataFrame, **fields: object) -> dict[str, Finding]:
     given = replace(evidence(dict.fromkeys("abcde", 0.5)), **fields)  # type: ignore[arg-type]
     tables = {"model-dependent": changes, "stable": stable}
-    return TOPICS["model-dependent"].answers(Rules(replace(given, tables=tables), LEVEL))  # type: ignore[attr-defined]
+    question = TOPICS["model-dependent"]
+    assert isinstance(question, Question)
+    return question.answers(Rules(replace(given, tables=tables), LEVEL))
 
 
 def test_the_scores_must_change_with_the_model_more_than_by_themselves() -> None:
@@ -512,7 +514,7 @@ def audits() -> tuple[MethodAudit, ...]:
 
 
 def test_every_threshold_is_halved_and_doubled_or_brought_half_the_way_to_one() -> None:
-    tried = [(name, pytest.approx(value)) for name, value, _ in THRESHOLDS.others()]
+    tried: list[tuple[str, object]] = [(name, pytest.approx(value)) for name, value, _ in THRESHOLDS.others()]
     assert tried == [
         ("least_share", 0.05),
         ("least_share", 0.2),

@@ -9,6 +9,6 @@ from .external_attributions import ExternalAttributions as ExternalAttributions
 from .external_attributions import external_methods as external_methods
 from .external_attributions import read_external as read_external
 from .model_card import model_card as model_card
-from .questions import Question as Question
 from .schedule import AuditOptions as AuditOptions
 from .schedule import audit as audit
+from .topics import Question as Question

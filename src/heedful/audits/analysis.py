@@ -252,7 +252,7 @@ class AuditAnalysis:
 
     def _optimized_for(self, method: Method) -> tuple[str, ...]:
         """The measures of this audit that a method computes itself."""
-        measures = {}
+        measures: dict[str, str] = {}
         for measure in SIGNS:
             labels = {way: measure_label(Statistic(measure, subset=way)) for way in ("delete", *self.plan.ways)}
             measures |= {label: label for way, label in labels.items() if way in self.plan.ways}

@@ -33,7 +33,7 @@ def audited_corpus(
         path, source = _store_frame(data, workspace), type(data).__name__
     else:
         path, source = str(data), str(data)
-    return EvaluationTable(path, detect_columns(path, outputs=classes, columns=columns)), source
+    return EvaluationTable(path, detect_columns(path, outputs=tuple(classes), columns=columns)), source
 
 
 def _store_frame(frame: pd.DataFrame, workspace: Workspace) -> str:

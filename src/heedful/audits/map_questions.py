@@ -80,14 +80,14 @@ class Polarity(Question):
         table = rules.table(self.name)
         less = pd.DataFrame({name: table[NULL] - table[name] for name in rules.evidence.methods if name in table})
         answers = rules.judge_means(self.name, less, MeanScale("difference", -1.0, 1.0, 0.0, 0.0), "")
-        for name in less:
+        for name in map(str, less):
             pairs = table[[name, NULL]].dropna()
             if pairs.empty:
                 continue
             values, any_word = defined(pairs[name]), float(pairs[NULL].mean())
             value, low, high = share_interval(values, rules.alpha)
             p_value = answers[name].statistic.p_value
-            row = Statistic(self.metric, str(name), "", value, low, high, len(values), any_word, p_value)
+            row = Statistic(self.metric, name, "", value, low, high, len(values), any_word, p_value)
             reason = f"the word that it ranks first speaks against the prediction in {value:.0%} of the texts"
             reason += f", any word in {any_word:.0%}"
             answers[name] = replace(answers[name], evidence=(row,), reason=reason)

@@ -70,7 +70,8 @@ def random_erasure(
             values[:, rows] = mean_of(model, batch.rows(rows), target[rows], deletion, seed, pairs, feature)
     if model.task.num_classes <= 1:
         values[2] = torch.nan
-    return RandomErasure(*values[:3], values[3].long())
+    comprehensiveness, sufficiency, flip, orders = values
+    return RandomErasure(comprehensiveness, sufficiency, flip, orders.long())
 
 
 def _sampled_means(

@@ -85,7 +85,8 @@ class InfillWords(Recipe):
     def pool(self, workspace: Workspace) -> WordPool:
         """The stored words."""
         artefact = workspace.get(self)
-        return WordPool.of_texts(Batch(tuple(artefact.table["uid"]), **artefact.tensors))
+        inputs, mask, segments, words = (artefact.tensors[name] for name in ("inputs", "mask", "segments", "words"))
+        return WordPool.of_texts(Batch(tuple(artefact.table["uid"]), inputs, mask, segments, words))
 
 
 @dataclass(frozen=True)
