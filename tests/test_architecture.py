@@ -55,9 +55,9 @@ NOUNS = {"rating", "splitting", "training", "testing", "seeding", "formatting", 
 SHARED_NAMES = {"tables", "figures", "section"}
 """What every paper defines: the parts of its chapter."""
 LINE_BUDGETS = {
-    "top level": 4950,
-    "attributions": 4250,
-    "audits": 5700,
+    "top level": 5300,
+    "attributions": 4350,
+    "audits": 7700,
     "cli": 1750,
     "data": 6000,
     "execution": 1550,
@@ -75,8 +75,8 @@ LINE_BUDGETS = {
 BUDGET_SLACK = 250
 """A budget that is further above the size than this no longer limits anything: lower it."""
 SMALL_MODULE = 150
-NOT_A_METHOD = {"LearnedMix", "HeadMix"}
-"""Public classes of `attributions` that are not in the catalogue: mixes learned for one model."""
+NOT_A_METHOD = {"LearnedMix", "HeadMix", "Infill", "WordPool"}
+"""Public classes of `attributions` that are not in the catalogue: learned mixes, and what fills in words."""
 
 
 @cache

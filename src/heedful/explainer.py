@@ -40,6 +40,7 @@ from heedful.devices import (
     is_same_device,
 )
 from heedful.explanation import NUMBER, Explanation, MethodScores
+from heedful.formatting import join_names
 from heedful.model_loader import (
     ACCEPTED,
     OpenedModel,
@@ -321,7 +322,8 @@ class Explainer(OpenedModel):
             return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
         if recommendation.methods:
             best = (method_for_words(recommendation.methods[0], feature),)
-            return best, f"{recommendation.audit} of this model recommends it", []
+            warnings = _audit_warnings(best, recommendation)
+            return best, f"{recommendation.audit} of this model recommends it", warnings
         reason = f"the default, as {recommendation.audit} of this model recommends no method of the catalogue"
         return default, reason, _audit_warnings(default, recommendation)
 
@@ -425,13 +427,20 @@ def _word_features(batch: Batch, feature: Feature, count: int) -> list[int]:
 
 
 def _audit_warnings(methods: Sequence[Method], recommendation: Recommendation | None) -> list[str]:
-    """A line for each method that was audited and may not be shown alone."""
-    names = [catalogue_name(method) for method in methods]
-    return [
-        f"warning: {name} did not pass {recommendation.audit} of this model: {recommendation.not_passed[name]}"
-        for name in names
-        if recommendation is not None and name in recommendation.not_passed
-    ]
+    """A line for each method that was audited and may not be shown alone, or not for all predictions."""
+    warnings: list[str] = []
+    if recommendation is None:
+        return warnings
+    for name in map(catalogue_name, methods):
+        if name in recommendation.not_passed:
+            reason = recommendation.not_passed[name]
+            warnings.append(f"warning: {name} did not pass {recommendation.audit} of this model: {reason}")
+        elif classes := recommendation.exceptions.get(name):
+            warnings.append(
+                f"warning: {name} did not pass {recommendation.audit} of this model for predictions of "
+                f"{join_names(classes)}"
+            )
+    return warnings
 
 
 Texts: TypeAlias = list[str] | tuple[str, ...]

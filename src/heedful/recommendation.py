@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heedful.attributions.registry import find_method
@@ -26,11 +26,13 @@ class Recommendation:
         methods: names of those of the catalogue that may be shown, best first.
         date: of the audit; empty if unknown.
         not_passed: each method that was audited and may not be shown alone, and why.
+        exceptions: the predicted classes for which a method is not faithful, by method.
     """
 
     methods: tuple[str, ...]
     date: str
     not_passed: Mapping[str, str]
+    exceptions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def audit(self) -> str:
@@ -69,10 +71,18 @@ def _read_audit(written: bytes) -> tuple[_AuditRank, Recommendation] | None:
         not_passed = {
             entry["name"]: str(entry["reason"]) for entry in methods if entry["name"] not in audit["recommended"]
         }
+        exceptions = {
+            entry["name"]: tuple(
+                str(label)
+                for label, answer in entry.get("by_class", {}).items()
+                if answer["verdict"] == Verdict.NOT_SUPPORTED.value
+            )
+            for entry in methods
+        }
         recommended = tuple(name for name in audit["recommended"] if _is_in_catalogue(name))
         rank = (len(listed) * int(audit["data"]["texts"]), decided, str(audit["date"]))
-        return rank, Recommendation(recommended, str(audit["date"]), not_passed)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return rank, Recommendation(recommended, str(audit["date"]), not_passed, exceptions)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -60,7 +60,7 @@ def test_stability_rests_on_other_seeds_where_there_is_no_edit(audited: tuple[Au
     assert all(answer.reason for answer in stable.values())
     assert {each.answer("faithful").statistic.n for each in result.methods} == {TEXTS}
     assert all(each.answer("model-dependent").verdict is not Verdict.NOT_TESTED for each in result.methods)
-    ways = {row.subset for row in result.statistics("faithful")} - {""}
+    ways = {row.subset for method in result.methods for row in method.answer("faithful").evidence} - {""}
     assert ways == {"pad", "zero"}
 
 
@@ -163,7 +163,7 @@ def test_a_convolutional_network_is_audited_by_its_outputs_and_pixels(tmp_path: 
     )
     assert {each.name for each in result.methods} == {"leave-one-out", "input-x-gradient", "random"}
     assert {each.answer("faithful").statistic.n for each in result.methods} == {TEXTS}
-    ways = {row.subset for row in result.statistics("faithful")} - {""}
+    ways = {row.subset for method in result.methods for row in method.answer("faithful").evidence} - {""}
     assert ways == {"pad"}  # a patch of zeros is a patch without embedding
     refusal = heedful.load(tmp_path / "resnet").model.attention_refusal or ""
     refused = {name for name, why in result.untested.items() if refusal in why}

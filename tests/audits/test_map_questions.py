@@ -153,8 +153,8 @@ def test_which_maps_are_computed_for_another_class() -> None:
 
 
 def test_class_sensitivity_is_asked_of_the_first_texts_only() -> None:
-    assert [block for block in range(30) if TOPICS["class-sensitive"].is_asked(block)] == [0, 1, 2, 3, 4]
-    stable = [block for block in range(12) if TOPICS["stable"].is_asked(block)]
+    assert [block for block in range(30) if TOPICS["class-sensitive"].is_asked(block, 12)] == [0, 1, 2, 3, 4]
+    stable = [block for block in range(12) if TOPICS["stable"].is_asked(block, SIDE_TEXTS)]
     assert stable == [0, 1, 2, 3, 4, 5, 5 + SIDE_STRIDE, 5 + 2 * SIDE_STRIDE]
     assert CLASS_TEXTS < SIDE_TEXTS
 

@@ -23,12 +23,11 @@ from torch import Generator, Tensor
 
 from heedful.attributions.controls import PermutedAttention
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.audits import audit_data, evidence
+from heedful.audits import evidence, schedule
 from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit
-from heedful.audits.audit_run import CORE_METHODS, VERDICTS, AuditRun
+from heedful.audits.audit_run import CORE_METHODS, VERDICTS, AuditRun, read_state
 from heedful.audits.evidence import BlockAttention, BlockAttributions, BlockErasure, BlockSearch
-from heedful.audits.looks import read_state
 from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.questions import QUESTIONS
 from heedful.audits.schedule import AuditOptions, audit
@@ -291,7 +290,7 @@ def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
 
 def prepared(explainer: Explainer, folder: Path, texts: int, methods: tuple[str, ...] = METHODS) -> AuditRun:
     """A call that has read what earlier ones remember, and has not looked yet."""
-    return AuditRun(explainer, Sums(), options(texts, methods), Workspace(folder), lambda _: None)
+    return AuditRun(explainer, Sums(), Sums.name, options(texts, methods), Workspace(folder), lambda _: None)
 
 
 def records(folder: Path) -> list[Path]:
@@ -364,7 +363,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def apply() -> None:
         for name in ("try_to_write", "replace_text"):
             monkeypatch.setattr(workspace_module, name, refuse)
-        monkeypatch.setattr(audit_data, "replace_text", refuse)
+        monkeypatch.setattr(schedule, "replace_text", refuse)
         monkeypatch.setattr(FileLock, "acquire", refuse)
 
     return apply
@@ -624,7 +623,7 @@ def planned(
     options: AuditOptions | None = None,
 ) -> AuditRun:
     """An audit of five minutes before its first work, in which the scores of a text take this many seconds."""
-    running = AuditRun(explainer, Sums(400), options or AuditOptions(), Workspace(folder), lambda _: None)
+    running = AuditRun(explainer, Sums(400), Sums.name, options or AuditOptions(), Workspace(folder), lambda _: None)
     running.budget.texts, running.plan.ways = 400, ("delete", "unk")
     running.budget.costs = {f"{name} scores": cost(name) for name in CORE_METHODS}
 
@@ -718,7 +717,7 @@ def test_work_that_takes_longer_than_what_is_left_is_not_begun(explainer: Explai
 @pytest.mark.slow
 def test_a_further_method_that_is_not_finished_takes_no_text_away(explainer: Explainer, tmp_path: Path) -> None:
     chosen = AuditOptions(texts=12, workers=1)
-    running = AuditRun(explainer, Sums(), chosen, Workspace(tmp_path), lambda _: None)
+    running = AuditRun(explainer, Sums(), Sums.name, chosen, Workspace(tmp_path), lambda _: None)
     running.budget.texts = len(running.workspace.get(running.plan.sample).table)
     running.plan.ways = ("delete", "unk")
     running.plan.methods = {name: running.plan.methods[name] for name in METHODS[:1]}

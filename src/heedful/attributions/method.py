@@ -360,7 +360,7 @@ class CheckedOptions:
 
     Class variables:
         word_options: options of a method that explains words and is asked for by name: at least as certain as 200 plain
-            samples or 50 points, in about half the time (docs/speed.md).
+            samples or 50 points, in less time.
     """
 
     word_options: ClassVar[Mapping[str, object]] = MappingProxyType({})

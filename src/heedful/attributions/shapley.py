@@ -77,7 +77,7 @@ class KernelShap(CheckedOptions):
 
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 200, "error": 0.2}
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     n_samples: Annotated[int, Bounds(1, MAX_SAMPLES)] = 1000
     baselines: Baseline = "pad"

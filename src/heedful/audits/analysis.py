@@ -31,6 +31,7 @@ from heedful.audits.decisions import (
 )
 from heedful.audits.evidence import BlockAttention, BlockNull, block_range
 from heedful.audits.questions import AGREES, ATTENTION_FINDINGS, QUESTIONS, TOPICS, UNDER_INFILL
+from heedful.audits.rare_classes import count_representative
 from heedful.audits.verdict_rules import (
     BEST,
     FAITHFUL,
@@ -47,11 +48,13 @@ from heedful.audits.work_list import AuditPlan, FinishedWork
 from heedful.data.table import EvaluationTable
 from heedful.devices import arithmetic_notes
 from heedful.explainer import software_versions
+from heedful.formatting import join_names
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
 from heedful.report.charts import png_base64
 from heedful.report.text_sources import tabulate_texts
 from heedful.report.text_table import LEAST_FAITHFUL, MOST_MANIPULABLE, ScoreColumn, TextMetric, TextTable
-from heedful.results import Decision, Statistic
+from heedful.results import Decision, Finding, Statistic
 from heedful.segmentation import MAX_WORDS
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.shown_path import shown_path
@@ -86,13 +89,41 @@ class AuditAnalysis:
         return self._sample.table.iloc[: block_range(self.work.main[-1]).stop]
 
     @functools.cached_property
+    def _representative(self) -> FinishedWork:
+        """The work on the texts that represent the data, without those that were added for rare classes."""
+        table = self.table
+        return self.work.restricted(table["uid"][table["turn"] < count_representative(table["turn"])])
+
+    @functools.cached_property
     def _rules(self) -> Rules:
-        return Rules(self._evidence(), level_of_look(self.look))
+        """The rules for all predictions."""
+        return Rules(self._evidence(self._representative), level_of_look(self.look))
+
+    @functools.cached_property
+    def _by_class(self) -> dict[str, dict[str, Finding]]:
+        """The answers on faithfulness by predicted class and method; empty if a single class is predicted.
+
+        The classes with enough texts for a verdict share the error.
+        """
+        names, groups = self.plan.explainer.class_names, self.table.groupby("predicted")["uid"]
+        if not names or groups.ngroups < 2:
+            return {}
+        judged = int((groups.size() >= MIN_EXAMPLES).sum())
+        alpha, answers = self._rules.alpha / max(1, judged), {}
+        for number, uids in groups:
+            evidence = replace(self._rules.evidence, erasure=self._erasure(self.work.restricted(uids)), tables={})
+            by_method = Rules(evidence, alpha).faithful()
+            label = names[int(str(number))]
+            answers[label] = {name: _of_class(answer, label) for name, answer in by_method.items()}
+        return answers
 
     def result(self, *, minutes: float, seconds: float, finished: bool) -> Audit:
         """The whole result."""
         plan, texts, rules = self.plan, self.table, self._rules
-        methods = judge_methods(rules)
+        methods = tuple(
+            replace(method, by_class={label: answers[method.name] for label, answers in self._by_class.items()})
+            for method in judge_methods(rules)
+        )
         recommended = tuple(method.name for method in methods if method.decision is Decision.SHOW)
         reference = recommended[0] if recommended else next((each.name for each in methods if not each.control), "")
         methods = tuple(
@@ -103,18 +134,20 @@ class AuditAnalysis:
         )
         effects = self._effects(rules)
         untested = {name: reason for topic in TOPICS.values() for name, reason in topic.untested(self.work).items()}
+        if never := self._never_predicted():
+            untested[NEVER_PREDICTED] = never
         return Audit(
             model=self._audited_model(),
             data=self._audited_data(texts),
             methods=methods,
-            attention=ATTENTION_FINDINGS.findings(self.work, rules.alpha),
+            attention=ATTENTION_FINDINGS.findings(self._representative, rules.alpha),
             pairs=AGREES.pair_statistics(rules),
             struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
             untested={**plan.left_out, **untested},
             recommended=recommended,
             sentence=answer_sentence(methods) + nothing_sentence(effects, plan.noun),
             caution=caution(plan.noun),
-            caption=caption(methods, len(texts), plan.source, plan.noun),
+            caption=caption(methods, len(self._representative.uids), plan.source, plan.noun),
             level=1 - 2 * rules.alpha,
             look=self.look,
             seed=plan.sample.seed,
@@ -124,7 +157,7 @@ class AuditAnalysis:
             versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             effects=effects,
-            distances=UNDER_INFILL.distances(self.work, rules.alpha),
+            distances=UNDER_INFILL.distances(self._representative, rules.alpha),
             other_thresholds=other_thresholds(rules),
             word_use=() if plan.reads_images or not reference else self._word_use(reference),
         )
@@ -136,18 +169,31 @@ class AuditAnalysis:
         whose output has no scale.
         """
         names = self.plan.explainer.class_names
-        columns = [
-            table[BEST] for (measure, _), table in rules.evidence.erasure.items() if measure == "comprehensiveness"
-        ]
-        if not names or not columns:
+        if not names or not rules.evidence.erasure:
             return ()
-        smallest = pd.concat(columns, axis=1).min(axis=1)
+        smallest = _smallest_drops(self._erasure(self.work))
         predicted = self.table.set_index("uid")["predicted"].reindex(smallest.index)
         by_class = [(name, smallest[predicted == index]) for index, name in enumerate(names)]
-        groups = [("", smallest), *((name, values) for name, values in by_class if len(values))]
+        groups = [
+            ("", _smallest_drops(rules.evidence.erasure)),
+            *((name, values) for name, values in by_class if len(values)),
+        ]
         return tuple(
             Statistic(BEST_DROP, "", subset, *mean_interval(defined(values), 0.0, 1.0, rules.alpha), len(values))
             for subset, values in groups
+        )
+
+    def _never_predicted(self) -> str:
+        """Which classes no text that was read is predicted as; empty if there are none."""
+        names = self.plan.explainer.class_names
+        never = [name for name, count in class_counts(self._sample.table, names).items() if not count]
+        if not never:
+            return ""
+        listed = [*never[:MOST_NAMED], *([f"{len(never) - MOST_NAMED} more"] if len(never) > MOST_NAMED else [])]
+        return (
+            f"none of the {len(self._sample.table)} {self.plan.noun} that can be audited is predicted "
+            f"{join_names(listed)}; "
+            f"add {self.plan.noun} that are"
         )
 
     def _word_use(self, name: str) -> tuple[WordUse, ...]:
@@ -212,15 +258,15 @@ class AuditAnalysis:
             for uid, maps in zip(artefact.table["uid"], artefact.tensors["head_maps"], strict=True)
         }
 
-    def _evidence(self) -> AuditEvidence:
+    def _evidence(self, work: FinishedWork) -> AuditEvidence:
         plan = self.plan
         methods = plan.answered
         return AuditEvidence(
             methods=tuple(methods),
             controls=frozenset(name for name, method in methods.items() if tags_of(method).is_control),
-            erasure=self._erasure(),
+            erasure=self._erasure(work),
             blind=tuple(plan.blind),
-            tables={question.name: question.read(self.work) for question in QUESTIONS},
+            tables={question.name: question.read(work) for question in QUESTIONS},
             unasked={
                 (question.name, name): question.unasked(plan, method)
                 for question in QUESTIONS
@@ -231,9 +277,9 @@ class AuditAnalysis:
             tags={name: self._tags(method) for name, method in methods.items()},
         )
 
-    def _erasure(self) -> dict[ErasureKey, pd.DataFrame]:
-        tables = {name: self.work.erasures(name) for name in self.plan.scored}
-        searched, random = self.work.searched, self.work.table(TOPICS[FAITHFUL], kind=BlockNull)
+    def _erasure(self, work: FinishedWork) -> dict[ErasureKey, pd.DataFrame]:
+        tables = {name: work.erasures(name) for name in self.plan.scored}
+        searched, random = work.searched, work.table(TOPICS[FAITHFUL], kind=BlockNull)
         by_key: dict[ErasureKey, pd.DataFrame] = {}
         for way in self.plan.ways:
             columns = {name: table[table["deletion"] == way].set_index("uid") for name, table in tables.items()}
@@ -349,6 +395,7 @@ class AuditAnalysis:
             columns={} if columns is None else columns.roles,
             rows=int(str(notes["rows"])),
             texts=len(texts),
+            added=len(texts) - count_representative(texts["turn"]),
             accuracy=accuracy,
             labeled=len(labelled),
             rationales=sum(uid in self.work.marked_examples for uid in texts["uid"]),
@@ -366,6 +413,9 @@ class AuditAnalysis:
         )
 
 
+NEVER_PREDICTED = "classes that are never predicted"
+MOST_NAMED = 5
+"""Classes that are named in a sentence."""
 MAX_NAMED = 45
 """Characters of a segment that is named in a sentence."""
 BEST_DROP = "fall of the output without the best words found"
@@ -375,6 +425,18 @@ BELOW_CHANCE = 0.001
 """Probability of so few right predictions by chance, below which the order of the labels is doubtful."""
 MAX_IMAGE_SIDE = 96
 """Pixels of an image that is shown."""
+
+
+def _of_class(answer: Finding, label: str) -> Finding:
+    """An answer on the texts of one class, with the share of the achievable only."""
+    share = replace(answer.statistic, subset=f"predicted {label}")
+    return replace(answer, evidence=(share,))
+
+
+def _smallest_drops(erasure: Mapping[ErasureKey, pd.DataFrame]) -> pd.Series:
+    """How much the output of each text falls without the best words found, by the way of deletion where it is less."""
+    columns = [table[BEST] for (measure, _), table in erasure.items() if measure == "comprehensiveness"]
+    return pd.concat(columns, axis=1).min(axis=1)
 
 
 def image_pixels(image: Tensor) -> NDArray[np.uint8]:

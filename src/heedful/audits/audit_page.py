@@ -23,6 +23,7 @@ from heedful.audits.audit_tables import (
     DOWNLOADS,
     basis,
     certainty,
+    classes_table,
     decision_text,
     decisions_table,
     distance_sentence,
@@ -185,6 +186,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         # Safe: the text in a chart is escaped.
         "chart_view": ChartView(chart, Markup(svg(chart, "shares")), _chart_address(FAITHFUL, 1)),
         "failures": [_failure_view(each, texts) for each in methods if each.audit.failure is not None],
+        "by_class": classes_table(audit) if any(method.by_class for method in audit.methods) else None,
         "thresholds": thresholds_table(audit) if audit.other_thresholds else None,
         "decisions": decisions_table(audit),
         "unsure": {label: members for label, members in unsure.items() if members},

@@ -10,7 +10,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -104,6 +104,7 @@ class MethodAudit:
         reason: why, in one sentence.
         optimized_for: measures that the method itself optimizes, where it has an advantage, by `measure_label`.
         by_way: faithfulness under each way of removing words, of which infill is the last.
+        by_class: the answer on faithfulness on the texts of each predicted class.
         tags: what its scores are made of, and what a heat-map of them can show.
     """
 
@@ -120,11 +121,17 @@ class MethodAudit:
     optimized_for: tuple[str, ...] = ()
     failure: FailureExample | None = None
     by_way: tuple[WayShare, ...] = ()
+    by_class: Mapping[str, Finding] = field(default_factory=dict)
     tags: MethodTags = MethodTags()
 
     def answer(self, question: str) -> Finding:
         """The answer to one question."""
         return next(answer for answer in self.answers if answer.question == question)
+
+    @property
+    def refuted_classes(self) -> tuple[str, ...]:
+        """The classes for whose predictions it is not faithful."""
+        return tuple(label for label, answer in self.by_class.items() if answer.verdict is Verdict.NOT_SUPPORTED)
 
     def optimizes(self, row: Statistic) -> bool:
         """Whether the method itself optimizes the measure of a statistic."""
@@ -161,7 +168,8 @@ class AuditedData:
 
     Args:
         columns: role ("text", "second text", "label", "rationale", "id") to column.
-        rows: rows of the file; `texts` of them were audited.
+        rows: rows of the file; `texts` of them were audited, of which `added` are of rarely predicted classes and count
+            for these only.
         accuracy: on all labeled texts that were read, of which there are `labeled`; NaN without labels.
         rationales: audited texts with marked words.
         classes: number of audited texts by predicted class.
@@ -187,6 +195,7 @@ class AuditedData:
     segmented: int = 0
     truncated: int = 0
     labeled: int = 0
+    added: int = 0
 
 
 @dataclass(frozen=True)
@@ -332,7 +341,7 @@ class Audit:
             for name in TOPICS
             for row in audit.statistics(name)
         ]
-        names = ["question", *(field.name for field in fields(Statistic)), "struck"]
+        names = ["question", *(entry.name for entry in fields(Statistic)), "struck"]
         return pd.DataFrame(rows, columns=names).astype({"n": "Int64"})
 
     def show(self) -> None:

@@ -1,4 +1,8 @@
-"""One call of `audit`: understand the data, do the work that fits into the time, and put the result together."""
+"""One call of `audit`: understand the data, do the work that fits into the time, and put the result together.
+
+Each call looks at the results, and each look that decides something spends error probability. A look is recorded before
+anybody sees its result. One whose record is damaged or lost counts all the same.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,21 @@ import itertools
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import pandas as pd
+from pydantic import BaseModel
 
 from heedful.attributions.controls import Random
 from heedful.attributions.registry import METHODS, catalogue_name, method_for_words
 from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, note_lines, segment_note
-from heedful.audits.audit_data import audited_corpus
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import TextSample, block_range
 from heedful.audits.external_attributions import ExternalAttributions, external_methods
-from heedful.audits.looks import Look, LookJournal
 from heedful.audits.questions import ATTENTION_FINDINGS
+from heedful.audits.rare_classes import count_representative
 from heedful.audits.time_budget import FURTHER_METHODS, TimeBudget
 from heedful.audits.work_list import CONTROL_METHODS, AuditPlan, FinishedWork, WorkItem
 from heedful.data.columns import NO_COLUMN
@@ -35,6 +38,7 @@ from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.recommendation import AUDITS
 from heedful.store.atomic_write import WriteError
+from heedful.store.journal import Journal
 from heedful.store.recipe import canonical_json, json_digest
 from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
@@ -51,23 +55,154 @@ VERDICTS = "verdicts"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
 
+MAX_ATTEMPTS_TO_RECORD = 100
+"""As often other calls may record a look at the same moment."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the results of an audit: the number of texts that represent the data, and a digest of all of it."""
+
+    texts: int
+    evidence: str
+
+
+class _Record(BaseModel):
+    """What one call of an audit has recorded; `looks` are the fields of `Look`."""
+
+    costs: dict[str, float]
+    looks: list[tuple[int, str]]
+    seconds: float
+
+
+@dataclass
+class AuditState:
+    """What is known of the earlier calls of an audit.
+
+    Args:
+        costs: seconds per text of each kind of work.
+        looks: in their order; None for one whose record is damaged or lost, which counts all the same: a look that is
+            forgotten would let the next one err more often than it says.
+        seconds: spent by the calls that added a look.
+        records: how many records there are.
+        damaged: documents of records that are damaged or lost.
+    """
+
+    costs: dict[str, float] = field(default_factory=dict)
+    looks: list[Look | None] = field(default_factory=list)
+    seconds: float = 0.0
+    records: int = 0
+    damaged: list[str] = field(default_factory=list)
+
+    @property
+    def texts(self) -> int:
+        """The most texts that a look was at."""
+        return max((look.texts for look in self.looks if look is not None), default=0)
+
+
+def look_number(looks: Sequence[Look | None], look: Look) -> int:
+    """The number of a look among those that decide something; 1 for a look at too few texts, which spends no error.
+
+    Args:
+        looks: all that are known, in their order; None for one whose record is damaged.
+
+    >>> early, first, second = Look(10, "a"), Look(30, "b"), Look(50, "c")
+    >>> [look_number([early, first, None], look) for look in (early, first, second)]
+    [1, 1, 3]
+    """
+    deciding = [known for known in looks if known is None or known.texts >= MIN_EXAMPLES]
+    if look.texts < MIN_EXAMPLES:
+        return 1
+    return deciding.index(look) + 1 if look in deciding else len(deciding) + 1
+
+
+def read_state(journal: Journal) -> AuditState:
+    """What the records of an audit say."""
+    state, records = AuditState(), journal.read()
+    for number, record in enumerate(records, start=1):
+        try:
+            known = _Record.model_validate(record)
+        except ValueError:
+            state.damaged.append(journal.place(number))
+            state.looks.append(None)
+            continue
+        looks = [Look(*look) for look in known.looks]
+        state.costs |= known.costs
+        state.seconds += known.seconds
+        state.looks += [look for look in looks if look not in state.looks]
+    state.records = len(records)
+    return state
+
+
+class LookJournal:
+    """The records of one audit in a workspace.
+
+    Attributes:
+        state: what they said when this call began.
+    """
+
+    def __init__(self, workspace: Workspace, identity: str) -> None:
+        self.workspace = workspace
+        self.journal = Journal(workspace, AUDITS, f"state-{identity}")
+        self.state = read_state(self.journal)
+        if self.state.damaged:
+            warnings.warn(
+                f"records of earlier looks at this audit are damaged or lost in {workspace}: "
+                f"{', '.join(self.state.damaged)}. Each counts as a look, so that the tests err no more often than "
+                "they say; another seed draws other texts and begins anew",
+                stacklevel=3,
+            )
+
+    def count(
+        self, look: Look, costs: Mapping[str, float], seconds: float, *, writable: bool
+    ) -> tuple[int, dict[str, float]]:
+        """The number of a look, which is recorded if it is a new one, and the costs known after it.
+
+        Args:
+            costs: that this call measured.
+            seconds: that this call spent.
+            writable: whether the workspace can be written.
+        """
+        known = self.state
+        for _ in range(MAX_ATTEMPTS_TO_RECORD if writable else 0):
+            if look in known.looks:
+                break
+            record = _Record(costs=dict(costs), looks=[(look.texts, look.evidence)], seconds=seconds)
+            # Of two calls at the same moment the first one has the number, and the other looks again.
+            self.journal.append(record.model_dump(mode="json"), known.records + 1)
+            known = read_state(self.journal)
+        if look not in known.looks and writable:
+            raise WriteError(f"what is written in {self.workspace}/{AUDITS} cannot be read: check its permissions")
+        if look not in known.looks:
+            warnings.warn(
+                f"this look at the audit cannot be remembered, because the workspace {self.workspace} cannot be "
+                "written: copy the workspace before you go on with the audit",
+                stacklevel=2,
+            )
+        # Calls side by side measure some of them.
+        return look_number(known.looks, look), {**known.costs, **costs}
+
 
 class AuditRun:
-    """One call of `audit`."""
+    """One call of `audit`.
+
+    Args:
+        source: where the data are from, in words.
+    """
 
     def __init__(
         self,
         explainer: Explainer,
-        data: str | Path | Corpus | pd.DataFrame,
+        corpus: Corpus,
+        source: str,
         options: AuditOptions,
         workspace: Workspace,
         say: Callable[[str], None],
         start: float | None = None,
     ) -> None:
         start = time.monotonic() if start is None else start
-        explainer.check_folder()
         self.explainer, self.options, self.workspace, self.say = explainer, options, workspace, say
-        self.corpus, source = audited_corpus(data, explainer.class_names, options.columns, workspace)
+        self.corpus = corpus
         methods = self._methods()
         external = tuple(method for method in methods.values() if isinstance(method, ExternalAttributions))
         sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external, feature=options.feature)
@@ -146,7 +281,8 @@ class AuditRun:
         self.workspace.model_cache = {}  # the model is loaded once for all work in this process
         try:
             sample = self.workspace.get(self.plan.sample)
-            self.table, self.notes, self.budget.texts = sample.table, sample.notes, len(sample.table)
+            self.table, self.notes, self.plan.turns = sample.table, sample.notes, sample.table["turn"]
+            self.budget.take_sample(len(sample.table))
             self.plan.ways = self.plan.deletion_ways(self.workspace)
             for line in self.understood():
                 self.say(line)
@@ -349,8 +485,13 @@ class AuditRun:
     # The result
 
     def _note_missing_texts(self, texts: int) -> None:
-        """Where there are too few texts for any verdict: say how many minutes more would decide, and the command."""
-        if texts >= min(MIN_EXAMPLES, self.budget.text_limit) or self.write_error is not None:
+        """Where there are too few texts for any verdict: say how many minutes more would decide, and the command.
+
+        Args:
+            texts: that represent the data and were examined.
+        """
+        most = count_representative(self.table["turn"][: self.budget.text_limit])
+        if texts >= min(MIN_EXAMPLES, most) or self.write_error is not None:
             if texts < MIN_EXAMPLES:
                 self.say(f"{texts} {self.plan.noun} are too few for verdicts, which need {MIN_EXAMPLES}; add more.")
             return
@@ -377,7 +518,7 @@ class AuditRun:
                 "minutes, or choose fewer methods; finished work is kept"
             )
         self.budget.drop_unfinished(main, full, self.further)
-        texts = min(len(self.table), block_range(main[-1]).stop)
+        texts = count_representative(self.table["turn"][: block_range(main[-1]).stop])
         self._note_missing_texts(texts)
         look = self.count_look(texts, sum(len(block_range(block)) for block in full))
         analysis = AuditAnalysis(FinishedWork(self.plan, self.workspace, main, full), self.budget.costs, look)
@@ -391,6 +532,7 @@ class AuditRun:
         """The number of this look, which is recorded before anybody sees its result; the same evidence is one look.
 
         Args:
+            texts: that represent the data: no verdict is possible without enough of them.
             asked: texts of which all questions are asked.
         """
         evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.plan.methods)]).encode()).hexdigest()[:12]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.verdict_rules import FAITHFUL, WayShare
 from heedful.formatting import format_number, format_share, join_names
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.report.page import SYMBOLS
-from heedful.results import Decision, Statistic, Verdict
+from heedful.results import Decision, Finding, Statistic, Verdict
 from heedful.store.csv_text import csv_text
 from heedful.table_view import Cell, TableView
 from heedful.terminal import TableRow, print_table
@@ -38,8 +39,8 @@ DOWNLOADS = (
     ("measurements.parquet", "the same as Parquet"),
 )
 THRESHOLD_LABELS = {
-    "least_share": ("faithful: share of the achievable that must be exceeded", True),
-    "tier_margin": ("another is better: lead of the better method, as a share of the achievable", True),
+    "least_share": ("faithful, holds under infill: share of the achievable that must be exceeded", True),
+    "tier_margin": ("tiers, another is better: lead of the better method, as a share of the achievable", True),
     "model_change": ("depends on the model: change under random weights that must be exceeded", False),
     "model_excess": ("depends on the model: this change beyond that under another seed and a tiny edit", False),
     "stable_correlation": ("stable: rank correlation that must be exceeded", False),
@@ -109,6 +110,10 @@ def basis(audit: Audit) -> str:
         f"Tested on {format_number(data.texts)} of {format_number(data.rows)} {data.noun} with {methods} "
         f"method{'' if methods == 1 else 's'}."
     ]
+    if data.added:
+        lines.append(
+            f"{format_number(data.added)} of them are of rarely predicted classes and count for these classes only."
+        )
     if data.segmented:
         segmented = f"{format_number(data.segmented)} of these {format_number(data.texts)} {data.noun}"
         lines.append(f"{segmented} were explained by segments of several words, not word by word.")
@@ -124,10 +129,12 @@ def certainty(audit: Audit) -> str:
     """How sure the intervals are, and what another evaluation costs."""
     times = {1: "once", 2: "twice"}.get(audit.look, f"{audit.look} times")
     power = str(audit.look).translate(_SUPERSCRIPTS)
+    data = audit.data
+    added = f", and {format_number(data.added)} more of rarely predicted classes" if data.added else ""
     return (
-        f"{format_number(audit.data.texts)} of {format_number(audit.data.rows)} {audit.data.noun} were audited, drawn "
-        f"at random (seed {audit.seed}) in proportion to the predicted classes; all methods saw the same ones. This "
-        f"audit has been evaluated {times}. The tests of an evaluation err with probability .05/2{power} = "
+        f"{format_number(data.texts - data.added)} of {format_number(data.rows)} {data.noun} were audited, drawn "
+        f"at random (seed {audit.seed}) in proportion to the predicted classes{added}; all methods saw the same "
+        f"ones. This audit has been evaluated {times}. The tests of an evaluation err with probability .05/2{power} = "
         f"{0.05 / 2**audit.look:.3g} at most, and those of all evaluations together with .05, however often the audit "
         f"goes on; so each further one needs stronger evidence. Intervals, in parentheses, have level "
         f"{100 * audit.level:.4g} %."
@@ -153,6 +160,31 @@ def methods_table(audit: Audit) -> TableView:
         for method in audit.methods
     ]
     return TableView("One row per method", columns, tuple(rows))
+
+
+def classes_table(audit: Audit) -> TableView:
+    """A row per predicted class: its texts and the faithfulness of each method on them."""
+    methods = [method for method in audit.methods if not method.control]
+    classes = list(dict.fromkeys(label for method in methods for label in method.by_class))
+    rows: list[tuple[Cell, ...]] = [
+        (label, audit.data.classes.get(label, 0), *(_class_cell(method.by_class[label]) for method in methods))
+        for label in classes
+    ]
+    note = (
+        f"% of the achievable with its interval, and whether the method is faithful on these {audit.data.noun} alone; "
+        f"a class needs {MIN_EXAMPLES} {audit.data.noun} for a verdict. The classes share the error of the tests."
+    )
+    return TableView(
+        "By predicted class", ("predicted", audit.data.noun, *(method.name for method in methods)), tuple(rows), note
+    )
+
+
+def _class_cell(answer: Finding) -> str:
+    """The verdict on a class, and the share with its interval."""
+    row = answer.statistic
+    interval = format_share(row.low, row.high)
+    share = format_share(row.value) + (f" ({interval})" if interval else "")
+    return f"{SYMBOLS[answer.verdict]} {share or answer.verdict.value}"
 
 
 def thresholds_table(audit: Audit) -> TableView:

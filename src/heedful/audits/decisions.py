@@ -165,9 +165,11 @@ def caution(noun: str) -> str:
 def answer_sentence(methods: Sequence[MethodAudit]) -> str:
     """What may be shown and what must not, in a few words; the reasons are with the methods."""
     shown = [method.name for method in methods if method.decision is Decision.SHOW]
+    by_name = {method.name: method for method in methods}
     hidden = [method.name for method in methods if method.decision in (Decision.HIDE, Decision.MISLEADING)]
     not_shown = f" Do not show {join_names(hidden)}." if hidden else ""
     if shown:
+        shown = [f"{name}{_exception(by_name[name])}" for name in shown]
         more = f" You can also show {join_names(shown[1:])}." if shown[1:] else ""
         return f"Show {shown[0]}.{more}{not_shown}"
     open_decisions = (Decision.NOT_ALONE, Decision.UNDECIDED, Decision.BEATEN)
@@ -176,6 +178,12 @@ def answer_sentence(methods: Sequence[MethodAudit]) -> str:
         return f"No explanation may be shown.{not_shown}"
     what = "may be shown alone" if first.decision is Decision.NOT_ALONE else "may be shown yet"
     return f"No explanation {what}. The best so far is {first.name}.{not_shown}"
+
+
+def _exception(method: MethodAudit) -> str:
+    """The classes for which a method must not be shown, in parentheses; empty if there are none."""
+    classes = method.refuted_classes
+    return f" (but not for predictions of {join_names(classes)})" if classes else ""
 
 
 def nothing_sentence(effects: Sequence[Statistic], noun: str = "texts") -> str:

@@ -32,6 +32,7 @@ from heedful.audits.best_explanation import BestErasure, search_best_erasure, wo
 from heedful.audits.blind_scores import BlindScores
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.random_orders import RandomErasure, random_erasure
+from heedful.audits.rare_classes import take_rare_classes
 from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
 from heedful.data.tokenization import with_breaks
@@ -68,7 +69,7 @@ BLOCK_TEXTS = 8
 """Texts of every other block. All methods finish a block before the next one, so small blocks lose little when the time
 is up; a recipe takes some hundredths of a second to be stored."""
 MIN_WORDS = 3
-"""A shorter text has no order of words to speak of."""
+"""A text of fewer words, or sentences where these are explained, has no order of them to speak of."""
 MAX_EDIT_CHANGE = 0.05
 """Largest change of the predicted probability under an edit that counts as tiny."""
 N_TYPOS = 3
@@ -104,6 +105,7 @@ class TextSample(Recipe):
     """
 
     kind: ClassVar[str] = "audit sample"
+    revision: ClassVar[int] = 2
 
     subject: ModelRecipe
     seed: int = 0
@@ -114,7 +116,8 @@ class TextSample(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, number of words and of features that are read, predicted class and more.
 
-        The column `cut` says whether the model does not read some words of a text.
+        The column `cut` says whether the model does not read some words of a text, and `turn` is the place of a text in
+        an order that represents the data: texts of rarely predicted classes are taken out of turn.
         """
         loaded = self.subject.restore(workspace)
         examples = loaded.examples("test")
@@ -151,11 +154,11 @@ class TextSample(Recipe):
         finite = table["probability"].map(math.isfinite)
         if not bool(finite.all()):
             raise UserError(f"the output of {self.subject.title} is not a number on {int((~finite).sum())} texts")
-        long_enough = table["words"] >= MIN_WORDS
+        long_enough = table["features"] >= MIN_WORDS
         predicted = {str(uid): int(output) for uid, output in zip(table["uid"], table["predicted"], strict=True)}
         covered = [scores.covered_uids(predicted) for scores in self.scores]
         has_scores = table["uid"].map(lambda uid: all(uid in uids for uids in covered)).astype(bool)
-        kept = stratify(table[long_enough & has_scores])
+        kept = take_rare_classes(stratify(table[long_enough & has_scores]))
         notes: dict[str, Json] = {
             "classes": list(loaded.splits.class_names),
             "rows": len(examples),
@@ -172,7 +175,8 @@ class TextSample(Recipe):
         if not bool(has_scores.any()):
             raise UserError("no text has scores for its predicted class; add scores of that class")
         if kept.empty:
-            raise UserError(f"no text has {MIN_WORDS} words or more; give longer texts, or choose another text column")
+            unit = "sentences" if self.feature == "sentence" else "words"
+            raise UserError(f"no text has {MIN_WORDS} {unit} or more; give longer texts, or choose another text column")
         return Artefact(table=kept, notes=notes)
 
 

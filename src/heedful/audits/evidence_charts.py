@@ -41,12 +41,13 @@ def share_chart(audit: Audit) -> Intervals:
 
 def verdict_chart(audit: Audit, question: Question) -> list[Chart]:
     """The answers to a question as points whose color and marker are the verdict; no chart without numbers."""
-    points = []
+    points, unit = [], 100 if question.is_share else 1
     for method in audit.methods:
         answer = method.answer(question.name)
         row, series = answer.statistic, "control" if method.control else answer.verdict.value
         if math.isfinite(row.value):
-            points.append(IntervalPoint(method.name, series, row.value, row.low, row.high, row.null))
+            values = (unit * value for value in (row.value, row.low, row.high, row.null))
+            points.append(IntervalPoint(method.name, series, *values))
     colors = tuple(pair for pair in VERDICT_COLORS if any(point.series == pair[0] for point in points))
     references = (("limit", question.limit),) if math.isfinite(question.limit) else ()
     return [Intervals(question.title, Axis(question.axis), tuple(points), references, colors)] if points else []

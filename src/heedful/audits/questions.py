@@ -67,10 +67,14 @@ class Faithful(Question):
         "found for the same text and measure (100 %). The search is exact for short texts; in "
         "long ones it may miss a better explanation, so that 100 % is a lower bound of what is achievable."
     )
-    null = "Random scores on the same texts, text by text."
+    null = (
+        "Random scores on the same texts, text by text; and the best of the orders that ignore the model: by word "
+        "length, rarity and position."
+    )
     rule = (
         "Supported if the method is better than random scores on every measure that counts, under every way of "
-        "deletion, and clearly above 10 % of the achievable: paired tests, adjusted over methods (Holm). Not supported "
+        "deletion, clearly above 10 % of the achievable, and clearly better than the best order that ignores the "
+        "model: paired tests, adjusted over methods (Holm). Not supported "
         "if it is clearly worse than random scores on one of them, or clearly below 10 % of the achievable. "
         "Tier 1 holds the best method and all that paired tests (Holm) do not place 5 % "
         "of the achievable or more below it; tier 2 the same of the rest."
@@ -101,7 +105,8 @@ class Faithful(Question):
         return rules.faithful()
 
     def statistics(self, audit: Audit) -> tuple[Statistic, ...]:
-        return (*super().statistics(audit), *audit.distances)
+        by_class = (row for method in audit.methods for answer in method.by_class.values() for row in answer.evidence)
+        return (*super().statistics(audit), *audit.distances, *by_class)
 
     def charts(self, audit: Audit) -> list[Chart]:
         is_measured = any(math.isfinite(method.achievable) for method in audit.methods)

@@ -6,29 +6,35 @@ an interrupt, a deadline or another call with more minutes loses nothing and rep
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 import torch
 
 from heedful.attributions.registry import Methods, list_methods
 from heedful.audits.audit_result import Audit
 from heedful.audits.audit_run import AuditRun
-from heedful.data.columns import TableColumns
+from heedful.data.columns import TableColumns, detect_columns
 from heedful.data.io import TEXT_OR_PATH, check_types
+from heedful.data.table import EvaluationTable
 from heedful.devices import Precision, check_device, is_same_device
 from heedful.execution.runner import POOL, check_where
 from heedful.explainer import ModelSource, load
+from heedful.recommendation import AUDITS
 from heedful.report.explorer import write_text_page
 from heedful.report.html import check_report_folder
+from heedful.store.atomic_write import replace_text, translate_write_errors
 from heedful.store.workspace import Workspace
 from heedful.types import Corpus, Method, UserError, check_choice, shorten, user_path
 
@@ -47,7 +53,7 @@ class AuditOptions:
         attributions: a file with scores made elsewhere, audited beside the others.
         columns: columns of the data; those that are not named are detected.
         workers: blocks at a time; by default two processes, or one block per core of a cluster.
-        texts: stop at this many texts (rounded up to a whole block) even if there is time left.
+        texts: stop at this many texts that represent the data (rounded up to a whole block) even if there is time left.
         train_data: texts for students, which show whether explanations teach; takes half of the time.
         required: names of methods that must be audited, and are not left out to save time.
         where: executor, as for `heedful.run`; a model in memory stays in this process.
@@ -144,7 +150,9 @@ def audit(
     explainer = load(model, device=device, precision=precision)
     if not isinstance(workspace, Workspace):
         workspace = Workspace(workspace, device=str(explainer.device))
-    running = AuditRun(explainer, data, chosen, workspace, say or _print_line, start)
+    explainer.check_folder()
+    corpus, source = audited_corpus(data, explainer.class_names, chosen.columns, workspace)
+    running = AuditRun(explainer, corpus, source, chosen, workspace, say or _print_line, start)
     analysis, result = running.run()
     if folder is not None:
         check_report_folder(folder / TEXTS_FOLDER)
@@ -155,3 +163,47 @@ def audit(
 
 def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
+
+
+def audited_corpus(
+    data: str | Path | Corpus | pd.DataFrame, classes: Sequence[str], columns: TableColumns, workspace: Workspace
+) -> tuple[Corpus, str]:
+    """The corpus that is audited, and where it is from, in words.
+
+    Args:
+        classes: names of the model's outputs.
+        columns: that the user named.
+    """
+    if isinstance(data, Corpus):
+        return data, data.name
+    if isinstance(data, pd.DataFrame):
+        path, source = _store_frame(data, workspace), type(data).__name__
+    else:
+        path, source = str(data), str(data)
+    return EvaluationTable(path, detect_columns(path, outputs=tuple(classes), columns=columns)), source
+
+
+def _store_frame(frame: pd.DataFrame, workspace: Workspace) -> str:
+    """The path of a CSV file in the workspace with the rows of a DataFrame; its folder is named by the content."""
+    if frame.empty:
+        raise UserError("the DataFrame has no rows or no columns; give one row per text")
+    if frame.columns.nlevels > 1 or not frame.columns.is_unique:
+        raise UserError("the DataFrame has several columns of one name; rename them")
+    try:
+        text = frame.map(_cell_text).to_csv(index=False, lineterminator="\n")
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"the DataFrame cannot be written as a table ({error}): give texts, numbers or lists"
+        ) from error
+    path = workspace.root / AUDITS / f"frame-{digest}" / "frame.csv"
+    if not path.is_file():
+        with translate_write_errors(workspace.root):
+            replace_text(path, text)
+    return str(path)
+
+
+def _cell_text(value: object) -> object:
+    """A cell of a table as CSV files have it: lists as JSON."""
+    plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    return json.dumps(plain) if isinstance(plain, list | tuple | dict) else plain

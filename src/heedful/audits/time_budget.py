@@ -44,7 +44,7 @@ START_SECONDS = 6.0
 POOL_EFFICIENCY = 0.7
 """Of two processes on two cores, measured with MiniLM: 420 s by the probe took 540."""
 TARGET_TEXTS = 28
-"""The core examines so many texts before further methods are added."""
+"""The core examines so many texts that represent the data before further methods are added."""
 MAX_BLOCKS = len(FIRST_BLOCKS) + POOL_SIZE // BLOCK_TEXTS
 MIN_SECONDS = 0.001
 TIMED_AGAIN = 0.25
@@ -64,9 +64,11 @@ class TimeBudget:
         start: of the call, on the clock of `time.monotonic`.
         costs: seconds per text of each kind of work, as far as they are known.
         earlier: texts that an earlier call has looked at.
-        limit: texts that are examined at most, or None.
+        limit: texts that are examined at most, or None. Both count texts that represent the data until the sample is
+            taken, and then all of them.
         where: executor; `workers`: processes at a time, or None.
         texts: that there are.
+        target: texts that the core examines first, which are more than `TARGET_TEXTS` if some are of rare classes.
         pace: seconds that work takes, relative to the estimate.
         overhead: seconds of reading a block, which belong to no method.
     """
@@ -81,10 +83,17 @@ class TimeBudget:
     where: str = POOL
     workers: int | None = None
     texts: int = 0
+    target: int = TARGET_TEXTS
     pace: float = 1.0
     overhead: float | None = None
 
     # What is missing
+
+    def take_sample(self, texts: int) -> None:
+        """Once the texts are known: count those of rare classes with those that represent the data."""
+        first, self.texts = self.plan.first_texts, texts
+        self.target, self.earlier = int(first(self.target)), int(first(self.earlier))
+        self.limit = None if self.limit is None else int(first(self.limit))
 
     @property
     def text_limit(self) -> int:
@@ -96,8 +105,8 @@ class TimeBudget:
         return (block for block in range(MAX_BLOCKS) if block_range(block).start < self.text_limit)
 
     def target_blocks(self) -> list[int]:
-        """The blocks of the core's first texts: `TARGET_TEXTS` of them, or those that an earlier call has finished."""
-        return [block for block in self.blocks() if block_range(block).start < max(TARGET_TEXTS, self.earlier)]
+        """The blocks of the core's first texts: the target, or those that an earlier call has finished."""
+        return [block for block in self.blocks() if block_range(block).start < max(self.target, self.earlier)]
 
     def count_texts(self, block: int) -> int:
         """The texts of a block."""
@@ -148,7 +157,7 @@ class TimeBudget:
     def reserve(self) -> float:
         """Seconds for putting the result together and writing the pages."""
         methods = len(self.plan.answered)
-        return RESERVED_SECONDS + RESERVED_PER_SCORES * methods * min(self.text_limit, 2 * TARGET_TEXTS)
+        return RESERVED_SECONDS + RESERVED_PER_SCORES * methods * min(self.text_limit, 2 * self.target)
 
     def end(self, share: float = 1.0) -> float:
         """When work must end that has this share of the minutes, on the clock of `time.monotonic`."""

@@ -39,7 +39,7 @@ MADE_ELSEWHERE = "its scores were made elsewhere and cannot be computed again"
 class Role(Enum):
     """What the answer to a question means for the decision on a method."""
 
-    REQUIRED = "a method that fails must not be shown, and one that is undecided must not be shown alone"
+    REQUIRED = "a method that fails must not be shown, and one that is undecided must not be shown yet"
     DESIRED = "a method that fails must not be shown alone"
     APPEARANCE = "a method that passes, but fails what is required, looks right and is not"
     INFORMATION = "no decision rests on it"
@@ -59,8 +59,8 @@ class Topic:
         references: keys of `REFERENCES`, the most important first.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
-        texts: it is asked of the first texts, so many of them, and of every third block of the others; infinity asks it
-            of all.
+        texts: it is asked of the first texts, so many of them that represent the data, and of every third block of the
+            others; infinity asks it of all.
         goes_on: whether it is asked of others than the first texts.
     """
 
@@ -77,9 +77,9 @@ class Topic:
     texts: ClassVar[float] = math.inf
     goes_on: ClassVar[bool] = True
 
-    def is_asked(self, block: int) -> bool:
-        """Whether it is asked of the texts of a block."""
-        return block_range(block).start < self.texts or (self.goes_on and block % SIDE_STRIDE == SIDE_STRIDE - 1)
+    def is_asked(self, block: int, first: float) -> bool:
+        """Whether it is asked of the texts of a block; `first` texts of the sample hold as many as it is asked of."""
+        return block_range(block).start < first or (self.goes_on and block % SIDE_STRIDE == SIDE_STRIDE - 1)
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         """What must be computed for a block of texts, each with the method it is for, or "" for none."""

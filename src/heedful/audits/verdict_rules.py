@@ -37,7 +37,7 @@ from heedful.store.recipe import derive_seed
 
 ALPHA = 0.05
 MIN_ANSWER_TEXTS = 12
-"""Fewer texts decide no question; faithfulness needs `MIN_EXAMPLES`, and no look is counted before."""
+"""Fewer texts decide no question. There are no verdicts, and no look is counted, before an audit has `MIN_EXAMPLES`."""
 EQUAL_OUTPUTS = 1e-9
 """Smaller differences of outputs are none."""
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import pandas as pd
 
@@ -25,6 +26,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS
+from heedful.audits.rare_classes import texts_with
 from heedful.audits.topics import Topic
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.explainer import Explainer
@@ -79,6 +81,7 @@ class AuditPlan:
         students: a trial of students, or why there is none.
         ways: ways of deletion.
         left_out: methods and questions that were left out, with the reason.
+        turns: of each text of the sample, its place in the order that represents the data.
     """
 
     explainer: Explainer
@@ -89,6 +92,12 @@ class AuditPlan:
     students: Simulability | str = NO_STUDENTS
     ways: tuple[Baseline, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
+    turns: pd.Series = field(default_factory=partial(pd.Series, dtype=int))
+
+    def first_texts(self, representative: float) -> float:
+        """How many of the first texts of the sample hold so many that represent the data."""
+        is_known = math.isfinite(representative) and len(self.turns)
+        return texts_with(self.turns, int(representative)) if is_known else representative
 
     @property
     def reads_images(self) -> bool:
@@ -143,7 +152,7 @@ class AuditPlan:
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
         for topic in TOPICS.values():
-            if topic.is_asked(block) and topic.name not in self.left_out:
+            if topic.is_asked(block, self.first_texts(topic.texts)) and topic.name not in self.left_out:
                 for method, recipe in topic.work(self, block):
                     yield WorkItem(recipe, topic, method, block)
 
@@ -155,12 +164,24 @@ class FinishedWork:
     Args:
         main: blocks whose scores and erasures are finished.
         full: those of them where the work of all questions is.
+        whole: the work on all texts, where this is that on some of them; `uids` are these.
     """
 
     plan: AuditPlan
     workspace: Workspace
     main: Sequence[int]
     full: Sequence[int]
+    whole: FinishedWork | None = None
+    uids: frozenset[str] = frozenset()
+
+    def restricted(self, uids: Iterable[str]) -> FinishedWork:
+        """The same work on some of the texts."""
+        return replace(self, whole=self, uids=frozenset(uids))
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, str, str], pd.DataFrame]:
+        """What was read from the workspace, by question, method and kind of recipe."""
+        return {}
 
     @cached_property
     def _recipes(self) -> dict[tuple[str, str, str], list[Recipe]]:
@@ -177,7 +198,13 @@ class FinishedWork:
 
     def table(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> pd.DataFrame:
         """The tables of these recipes one below the other; scores are indexed by uid."""
-        table = concatenate(self.recipes(topic, method, kind), self.workspace)
+        if self.whole is not None:
+            table = self.whole.table(topic, method, kind)
+            return table[table.get("uid", table.index).isin(self.uids)]
+        key = topic.name, method, kind.kind
+        if key not in self._tables:
+            self._tables[key] = concatenate(self.recipes(topic, method, kind), self.workspace)
+        table = self._tables[key]
         return table.set_index("uid") if kind is BlockAttributions and len(table) else table
 
     @cached_property
@@ -197,6 +224,8 @@ class FinishedWork:
     @cached_property
     def examples(self) -> dict[str, Example]:
         """All texts of the corpus by uid."""
+        if self.whole is not None:
+            return self.whole.examples
         return {example.uid: example for example in self.plan.corpus.read(self.workspace.data_dir)["test"]}
 
     @cached_property
