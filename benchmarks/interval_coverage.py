@@ -5,7 +5,12 @@ gives the samples in per cent in which the true mean is below the lower and abov
 
 - studentized: the bootstrap of `measures.bootstrap`, with the share of samples that have an interval.
 - bounded: `measures.bounded_mean`, whose range is known, or for unbounded populations that of the sample.
-- audit: what an audit prints for a share of the achievable, the lower bound of the former and the upper of the latter.
+- audit: samples in which the test of an audit (studentized, and `unseen_p_value`) finds a mean above the true one, so
+  that the lower bound of a share of the achievable is too high.
+
+The upper bound of a share is the bounded one. Trials print studentized intervals.
+
+A population "mirrored" has the opposite values: rare losses instead of rare gains.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Generator
 
 from heedful.measures.bootstrap import studentised_bounds
-from heedful.measures.bounded_mean import lower_bound, upper_bound
+from heedful.measures.bounded_mean import lower_bound, unseen_p_value, upper_bound
 
 SIZES = (25, 28, 44, 76, 124)
 AT_ONCE = 50
@@ -48,7 +53,24 @@ def _flips(share: float) -> Population:
     return Population(lambda rng, size: (rng.random(size) < share).astype(float), share)
 
 
-POPULATIONS: Mapping[str, Population] = {
+def _failures(share: float, noise: float = 0.0) -> Population:
+    """Of mean 0: losses between .5 and 1 on a share of texts, and small gains on all others."""
+    gain = 0.75 * share / (1 - share)
+    return Population(
+        lambda rng, size: np.where(
+            rng.random(size) < share, -rng.uniform(0.5, 1.0, size), rng.normal(gain, noise, size)
+        ),
+        0.0,
+        (-1.0, 1.0),
+    )
+
+
+def _mirrored(population: Population) -> Population:
+    ends = None if population.ends is None else (-population.ends[1], -population.ends[0])
+    return Population(lambda rng, size: -population.draw(rng, size), -population.mean, ends)
+
+
+_POPULATIONS: Mapping[str, Population] = {
     "normal": Population(lambda rng, size: rng.normal(size=size), 0.0, None),
     "t(3)": Population(lambda rng, size: rng.standard_t(3, size=size), 0.0, None),
     "lognormal": Population(lambda rng, size: rng.lognormal(size=size), math.exp(0.5), None),
@@ -72,26 +94,41 @@ POPULATIONS: Mapping[str, Population] = {
     "steps of a quarter": Population(
         lambda rng, size: rng.binomial(4, 0.6, size) / 4 - rng.binomial(4, 0.5, size) / 4, 0.1, (-1.0, 1.0)
     ),
+    "failure on 5 %": _failures(0.05),
+    "failure on 10 %": _failures(0.1),
+    "failure on 30 %": _failures(0.3),
+    "failure on 5 %, other gains vary": _failures(0.05, 0.15),
+    "failure on 10 %, other gains vary": _failures(0.1, 0.15),
+}
+_SYMMETRIC = ("normal", "t(3)", "uniform", "one half flips")
+POPULATIONS: Mapping[str, Population] = {
+    **_POPULATIONS,
+    **{
+        f"mirrored {name}": _mirrored(population) for name, population in _POPULATIONS.items() if name not in _SYMMETRIC
+    },
 }
 
 
-def misses(population: str, size: int, samples: int, seed: int = 0) -> tuple[float, float, float, float, float]:
-    """The share of samples with a studentized interval; the shares of these with the mean below and above it; and the
-    shares of all samples with the mean below and above the bounded interval.
+def misses(population: str, size: int, samples: int, seed: int = 0) -> tuple[float, float, float, float, float, float]:
+    """The share of samples with a studentized interval; the shares of these with the mean below and above it; the
+    shares of all samples with the mean below and above the bounded interval, and in which the test of an audit finds
+    a higher one.
     """
     draw, mean, ends = POPULATIONS[population]
     rng, generator = np.random.default_rng([seed, size]), Generator().manual_seed(seed)
-    low, high, bounded = [], [], np.zeros(2)
+    low, high, bounded = [], [], np.zeros(3)
     for _ in range(samples // AT_ONCE):
         values = draw(rng, (size, AT_ONCE))
         bounds = studentised_bounds(torch.from_numpy(values), generator=generator)
         low.append(bounds[0])
         high.append(bounds[1])
-        for column in values.T:
+        for column, start in zip(values.T, bounds[0].tolist(), strict=True):
             lowest, highest = ends or (float(column.min()), float(column.max()))
             bounded += (
                 mean < lower_bound(column, lowest, ALPHA) - 1e-12,
                 mean > upper_bound(column, highest, ALPHA) + 1e-12,
+                # A constant sample has no interval, and its p-value is the smallest one.
+                not mean >= start and unseen_p_value(column - mean, lowest - mean) <= ALPHA,
             )
     lows, highs = torch.cat(low), torch.cat(high)
     given = ~lows.isnan()
@@ -104,8 +141,8 @@ if __name__ == "__main__":
     for name in POPULATIONS:
         for count in SIZES:
             given_share, *rates = (100 * rate for rate in misses(name, count, drawn))
-            below_share, above_share, bounded_below, bounded_above = rates
+            below_share, above_share, bounded_below, bounded_above, audit_below = rates
             print(
-                f"{name:26} n = {count:3}: studentized ({given_share:5.1f} %) {below_share:4.1f} {above_share:4.1f}, "
-                f"bounded {bounded_below:4.1f} {bounded_above:4.1f}, audit {below_share:4.1f} {bounded_above:4.1f}"
+                f"{name:34} n = {count:3}: studentized ({given_share:5.1f} %) {below_share:4.1f} {above_share:4.1f}, "
+                f"bounded {bounded_below:4.1f} {bounded_above:4.1f}, audit {audit_below:4.1f}"
             )

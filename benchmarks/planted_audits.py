@@ -18,6 +18,8 @@ which methods are right and which are not:
 - trigger: a word decides for one class, and predictions of the other class rest on no word.
 - redundant: the largest contribution decides, so that a word does not matter as long as there is another one.
 - evasive: the model notices every erased word and then gives .5, so that no erasure tells an explanation from chance.
+- rare_failure: on most texts little is at stake, and one method is right; on a rare kind of them much is, and it names
+  the worst words. Its mean gain is not above that of random scores, which a sample with few of these texts hides.
 
 It prints how often each method is supported, how often it may be shown, the false verdicts one by one, and the rates of
 false verdicts with exact binomial intervals. Their unit is the planted model, at any of its looks: audits of one model
@@ -108,6 +110,34 @@ class ContributionTexts(GeneratedCorpus):
         return replace(whole, train=(), dev=(), test=tuple(marked))
 
 
+@dataclass(frozen=True)
+class RareKindTexts(ContributionTexts):
+    """Texts of which a few have words that speak strongly for or against the label; the other words hardly matter."""
+
+    name: ClassVar[str] = "rare-kind"
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The contribution of each word; those of the rare kind end in "x"."""
+        weak = {word: 0.3 * abs(weight) for word, weight in self.rule.weights.items()}
+        return weak | {f"{word}x": 3 * weight for word, weight in self.rule.weights.items()}
+
+    def generate(self) -> Splits:
+        """All texts are predicted positive, so that the kind of a text cannot be told from its class."""
+        whole = replace(self.rule, test=2 * TEXTS).generate()
+        chosen = [example for example in whole.test if example.label == 1]
+        rare = {*default_rng((self.seed, 98)).permutation(TEXTS)[:RARE_TEXTS].tolist()}
+        texts = (
+            Example(f"{self.seed}-{number}", (" ".join(f"{word}x" for word in words) if number in rare else text,))
+            for number, example in enumerate(chosen)
+            for text in [str(example.parts[0])]
+            for words in [text.split()]
+        )
+        return replace(whole, train=(), dev=(), test=tuple(texts))
+
+
+RARE_TEXTS = 12
+"""Of the rare kind, among all texts."""
 FIXED_LENGTH = 10
 """Words of the texts whose model notices that one is missing."""
 CLASSES = ("negative", "positive")
@@ -261,6 +291,20 @@ class NoisyContributions:
 
 
 @dataclass(frozen=True)
+class RareFailure:
+    """The true contributions of words in a `LinearBagOfWords`, but turned around in texts of the rare kind."""
+
+    display_name: ClassVar[str] = "rare-failure"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Only words of the rare kind speak against the prediction."""
+        assert isinstance(model, LinearBagOfWords)
+        truth = model.ground_truth(batch, target)
+        is_rare = (truth.scores < 0).any(1, keepdim=True)
+        return Attribution(torch.where(is_rare, -truth.scores, truth.scores), truth.mask)
+
+
+@dataclass(frozen=True)
 class ModelBlind:
     """Scores that ignore the model: long words first, or words at the beginning.
 
@@ -297,6 +341,7 @@ class Planted:
         other: audited methods of which nothing is known.
         noisy: audited methods that are right to some degree.
         blind: scores that ignore the model, which are wrong whatever they rank first.
+        failing: right on most texts only, and wrong.
     """
 
     model: Explainer
@@ -306,11 +351,12 @@ class Planted:
     other: tuple[str, ...] = ()
     noisy: tuple[NoisyContributions, ...] = ()
     blind: tuple[ModelBlind, ...] = ()
+    failing: tuple[RareFailure, ...] = ()
 
     @property
-    def methods(self) -> tuple[str | NoisyContributions | ModelBlind, ...]:
+    def methods(self) -> tuple[str | NoisyContributions | ModelBlind | RareFailure, ...]:
         """All audited methods but the controls."""
-        return (*self.right, *self.wrong, *self.other, *self.noisy, *self.blind)
+        return (*self.right, *self.wrong, *self.other, *self.noisy, *self.blind, *self.failing)
 
     def with_blind_scores(self) -> Planted:
         """The same with scores by the length and by the place of a word."""
@@ -324,7 +370,8 @@ class Planted:
         if method in (each.display_name for each in self.noisy):
             return "partly"
         is_blind = method in (each.display_name for each in self.blind)
-        return "wrong" if is_blind or method in self.wrong or method in CONTROL_METHODS else "unknown"
+        is_failing = method in (each.display_name for each in self.failing)
+        return "wrong" if is_blind or is_failing or method in self.wrong or method in CONTROL_METHODS else "unknown"
 
 
 def additive(seed: int) -> Planted:
@@ -368,6 +415,17 @@ def evasive(seed: int) -> Planted:
     """The model gives .5 for every text that is not whole."""
     wrong = ("raw-attention", "integrated-gradients", "leave-one-out", "lime")
     return _contributions(seed, "evasive", (), wrong, FIXED_LENGTH)
+
+
+def rare_failure(seed: int) -> Planted:
+    """A method that is right on most texts and badly wrong on those where most is at stake."""
+    corpus = RareKindTexts(seed, vocab_size=200)
+    tokenizer, weights = corpus.tokenization.fit(corpus.generate().test), corpus.weights
+    table = torch.tensor([[weights.get(word, 0.0)] for word in tokenizer.vocabulary])
+    model = LinearBagOfWords(BinaryClassification(), table, torch.ones(1))
+    return Planted(
+        _explainer(model, tokenizer), corpus, ("leave-one-out",), ("raw-attention",), failing=(RareFailure(),)
+    )
 
 
 def _contributions(
@@ -469,7 +527,7 @@ MAX_STEPS = 300
 LEARNED = 0.02
 MODELS: Mapping[str, Callable[[int], Planted]] = {
     each.__name__: each
-    for each in (additive, ignored, decorative, shortcut, constant, chaotic, trigger, redundant, evasive)
+    for each in (additive, ignored, decorative, shortcut, constant, chaotic, trigger, redundant, evasive, rare_failure)
 }
 
 

@@ -102,6 +102,16 @@ def format_share(low: float, high: float | None = None) -> str:
     return " to ".join(f"{round(100 * end)}".replace("-", "−") for end in ends) + " %"
 
 
+def order_of_magnitude(amount: float) -> int:
+    """A positive number rounded up to one digit, as an estimate is told.
+
+    >>> [order_of_magnitude(amount) for amount in (0.2, 4.0, 9.1, 10.0, 341.0)]
+    [1, 4, 10, 10, 400]
+    """
+    unit: int = 10 ** max(0, int(math.log10(amount)))
+    return math.ceil(amount / unit) * unit
+
+
 def join_names(names: Sequence[str]) -> str:
     """Names as a list in a sentence.
 

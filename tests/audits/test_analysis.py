@@ -96,7 +96,7 @@ def test_nothing_to_show_has_no_caption_and_says_what_comes_next() -> None:
     )
     assert caption(doubtful, 28, "reviews.csv") == ""
     sentence = answer_sentence(doubtful)
-    first = next(each for each in doubtful if each.decision is Decision.NOT_ALONE)
+    first = max((each for each in doubtful if each.decision is Decision.NOT_ALONE), key=lambda each: each.achievable)
     assert not sentence.startswith("Show")
     assert first.name in sentence
     refused = tuple(replace(each, decision=Decision.HIDE) for each in doubtful)
@@ -120,7 +120,7 @@ def test_what_the_model_uses_are_words_of_short_texts_and_segments_of_long_ones(
     explainer = SimpleNamespace(class_names=("bad", "fine"))
     work = SimpleNamespace(scores={"m": scores}, examples=examples)
     work.plan = SimpleNamespace(explainer=explainer, reads_images=False)
-    analysis = AuditAnalysis(cast(FinishedWork, work), {}, 1)
+    analysis = AuditAnalysis(cast(FinishedWork, work), {}, 1, 60.0)
     assert analysis._words("c", scores) == ["seventeen one two three four five six seven eight", "ten"]
     used = analysis._word_use("m")
     assert [(use.word, use.predicted, use.first, use.texts) for use in used] == [

@@ -72,9 +72,9 @@ def distinct_scores(batch: Batch, seed: int = 0) -> Tensor:
 
 
 def sizes_of(count: int) -> list[int]:
-    """All sizes up to half of the words, or five of them at equal distances."""
+    """All sizes up to half of the words, or the first, the middle and the last of them."""
     half = math.ceil(count / 2)
-    return [*range(1, half + 1)] if half <= 5 else [math.ceil(1 + step * (half - 1) / 4 - 0.5) for step in range(5)]
+    return [*range(1, half + 1)] if half <= 5 else [1, math.ceil((1 + half) / 2 - 0.5), half]
 
 
 def written_out(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from heedful.attributions.method import tags_of
-from heedful.audits.blind_scores import BLIND_RULES, BlindScores
+from heedful.audits.blind_scores import BLIND_RULES, BlindScores, document_counts
 from heedful.data.words import Words
 from heedful.models.attentive import LinearBagOfWords
 from heedful.tasks import BinaryClassification
@@ -29,7 +29,7 @@ def test_every_token_has_the_score_of_its_word(rule: str) -> None:
     mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     batch = Batch(("a", "b"), torch.ones_like(words), mask, torch.zeros_like(words), words)
     method = BlindScores(rule)
-    result = method.of_texts(EXAMPLES)(MODEL, batch, torch.zeros(2, dtype=torch.long))
+    result = method.of_texts(EXAMPLES, document_counts(EXAMPLES))(MODEL, batch, torch.zeros(2, dtype=torch.long))
     rows = [
         [EXPECTED[rule][row][word] if word >= 0 else 0.0 for word in numbers]
         for row, numbers in enumerate(words.tolist())
@@ -47,7 +47,7 @@ def test_a_sentence_has_the_letters_of_its_words_and_their_mean_rarity_and_posit
     expected = {"word length": [13.0, 6.0], "word rarity": [-2 * math.log(2) / 3, -math.log(2) / 2]}
     expected["word position"] = [-1.0, -3.5]
     for rule in BLIND_RULES:
-        method = BlindScores(rule, "sentence").of_texts([text, other])
+        method = BlindScores(rule, "sentence").of_texts([text], document_counts([text, other]))
         scores = method(MODEL, batch, torch.zeros(1, dtype=torch.long)).scores[0].tolist()
         first, second = expected[rule]
         assert scores == pytest.approx([0.0, first, first, first, second, second, 0.0])

@@ -454,8 +454,8 @@ def test_an_edit_moves_no_segment_even_if_another_word_is_cut_off(patient: Expla
 
 
 def test_sentences_may_be_audited_and_words_too(patient: Explainer, tmp_path: Path) -> None:
-    sample = given_sample(patient, long_text(90, 9), long_text(8, 4))
-    expected: tuple[tuple[Feature, list[int]], ...] = (("word", [90, 8]), ("sentence", [10, 2]))
+    sample = given_sample(patient, long_text(90, 9), long_text(12, 4))
+    expected: tuple[tuple[Feature, list[int]], ...] = (("word", [90, 12]), ("sentence", [10, 3]))
     for feature, counts in expected:
         chosen = replace(sample, feature=feature)
         assert Workspace(tmp_path).get(chosen).table.set_index("uid")["features"][["t0", "t1"]].tolist() == counts

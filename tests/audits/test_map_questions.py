@@ -152,8 +152,9 @@ def test_which_maps_are_computed_for_another_class() -> None:
         assert all(isinstance(recipe, BlockAttributions) and recipe.runner_up for _, recipe in work)
 
 
-def test_class_sensitivity_is_asked_of_the_first_texts_only() -> None:
-    assert [block for block in range(30) if TOPICS["class-sensitive"].is_asked(block, 12)] == [0, 1, 2, 3, 4]
+def test_side_questions_are_asked_of_the_first_texts_and_a_third_of_the_others() -> None:
+    sensitive = [block for block in range(15) if TOPICS["class-sensitive"].is_asked(block, CLASS_TEXTS)]
+    assert sensitive == [0, 1, 2, 3, 4, 5, 8, 11, 14]
     stable = [block for block in range(12) if TOPICS["stable"].is_asked(block, SIDE_TEXTS)]
     assert stable == [0, 1, 2, 3, 4, 5, 5 + SIDE_STRIDE, 5 + 2 * SIDE_STRIDE]
     assert CLASS_TEXTS < SIDE_TEXTS

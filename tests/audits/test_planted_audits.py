@@ -67,3 +67,13 @@ def test_a_trigger_is_named_and_predictions_that_rest_on_no_word_are_too() -> No
 def test_no_explanation_is_supported_where_every_erasure_looks_alike() -> None:
     result = planted_audit("evasive", (), ("leave-one-out",))
     assert {method.answer("faithful").verdict for method in result.methods} == {Verdict.NOT_TESTED}
+
+
+def test_a_method_that_fails_where_most_is_at_stake_is_not_supported() -> None:
+    """Its words are right on seven of eight texts, and the worst ones on those where the output can change."""
+    planted = replace(MODELS["rare_failure"](SEED), right=("leave-one-out",), wrong=())
+    first, last = audit_planted(planted, SEED, (TEXTS, 100))
+    for result in (first, last):
+        assert result.method("rare-failure").answer("faithful").verdict is not Verdict.SUPPORTED
+    assert last.method("rare-failure").achievable < 0.05
+    assert last.recommended == ("leave-one-out",)

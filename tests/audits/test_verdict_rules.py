@@ -14,7 +14,15 @@ import pytest
 from numpy.typing import NDArray
 
 from heedful.audits.audit_result import MethodAudit
-from heedful.audits.decisions import decide, judge_methods, other_thresholds
+from heedful.audits.decisions import (
+    answer_sentence,
+    caption,
+    decide,
+    judge_methods,
+    no_effect_p_value,
+    nothing_sentence,
+    other_thresholds,
+)
 from heedful.audits.questions import QUESTIONS, TOPICS
 from heedful.audits.topics import Question
 from heedful.audits.verdict_rules import (
@@ -30,7 +38,7 @@ from heedful.audits.verdict_rules import (
     level_of_look,
 )
 from heedful.measures.bootstrap import MIN_EXAMPLES
-from heedful.results import Decision, Finding, Verdict
+from heedful.results import Decision, Finding, Statistic, Verdict
 
 YES, NO, OPEN, UNTESTED = Verdict
 LEVEL = level_of_look(1)
@@ -101,7 +109,7 @@ def test_the_best_explanation_reaches_all_of_the_achievable_and_random_scores_no
     # texts that were not drawn may gain most.
     assert found["zero"].verdict is OPEN
     zero = found["zero"].statistic
-    assert zero.value == zero.low == 0.0 < zero.high < 0.2
+    assert zero.low < zero.value == 0.0 < zero.high < 0.2
     more = evidence({"good": 0.6, "zero": 0.0}, texts=100)
     for key, table in more.erasure.items():
         more = with_column(more, key, "zero", table[NULL])
@@ -118,9 +126,12 @@ def test_a_share_by_hand() -> None:
     given = replace(evidence({"m": 0.0}), erasure={("comprehensiveness", "delete"): table})
     answer = faithful(given)["m"]
     assert (answer.verdict, answer.statistic.n, answer.statistic.null) == (YES, texts, THRESHOLDS.least_share)
-    # Of a gain of .15 on every text the share is known to .3 ± the error of the mean of .4 and .2, its denominator.
     assert answer.statistic.value == pytest.approx(0.5)
-    assert 0.45 < answer.statistic.low < 0.5 < answer.statistic.high < 0.65
+    # Of a gain of .15 on every text the share is known to .3 ± the error of the mean of .4 and .2, its denominator. But
+    # 7.1 % of failures, 1 - .025^(1/50), are in none of 50 texts in 2.5 % of samples. For each other text that is .0766
+    # of a failure, which loses .4 where .4 could be gained.
+    assert answer.statistic.low == pytest.approx((0.15 - 0.0766 * 0.4) / (0.3 + 0.0766 * 0.4), abs=1e-3)
+    assert 0.5 < answer.statistic.high < 0.65
     # Of sufficiency and flip less is better.
     for measure in ("sufficiency", "flip"):
         turned = 1 - table
@@ -141,7 +152,7 @@ def test_random_scores_are_supported_no_more_often_than_the_level_says() -> None
         seen += found["good"].verdict is YES
         false += any(found[name].verdict is YES for name in names[1:])
     assert false <= 200 * LEVEL + 4
-    assert seen >= 190
+    assert seen >= 180
 
 
 def test_random_scores_are_practically_never_supported_on_six_measures() -> None:
@@ -297,7 +308,9 @@ def test_a_method_without_numbers_is_undecided_and_decides_no_tier() -> None:
 
 
 def test_equal_methods_share_a_tier_and_a_clearly_worse_one_is_below() -> None:
-    given = evidence({"b": 0.7, "a": 0.7, "middle": 0.5, "c": 0.52, "low": 0.2, "random": 0.0}, controls=("random",))
+    given = evidence(
+        {"b": 0.7, "a": 0.7, "middle": 0.5, "c": 0.52, "low": 0.2, "random": 0.0}, controls=("random",), texts=120
+    )
     expected = {"a": 1, "b": 1, "middle": 2, "c": 2, "low": 3, "random": 0}
     assert Rules(given, LEVEL).tiers() == expected
     assert Rules(evidence({"only": 0.7}), LEVEL).tiers() == {"only": 1}
@@ -305,7 +318,9 @@ def test_equal_methods_share_a_tier_and_a_clearly_worse_one_is_below() -> None:
 
 def test_a_method_is_not_put_below_another_for_less_than_the_margin() -> None:
     given = evidence(
-        {"first": 0.7, "near": 0.7 - 0.9 * THRESHOLDS.tier_margin, "far": 0.7 - 2 * THRESHOLDS.tier_margin}, noise=0.02
+        {"first": 0.7, "near": 0.7 - 0.9 * THRESHOLDS.tier_margin, "far": 0.7 - 2 * THRESHOLDS.tier_margin},
+        noise=0.02,
+        texts=120,
     )
     assert Rules(given, LEVEL).tiers() == {"first": 1, "near": 1, "far": 2}
 
@@ -326,10 +341,10 @@ def test_an_undecided_method_says_how_many_texts_would_decide() -> None:
     answer = faithful(given)["unsure"]
     assert answer.verdict is OPEN
     assert answer.texts_needed == 600
-    # With as many texts a method of this share is supported.
+    # With as many texts a method of this share is supported in four of five samples.
     shares = {"good": 0.6, "unsure": answer.statistic.value}
-    more = evidence(shares, texts=answer.texts_needed, noise=0.6, seed=4, keys=KEYS[:1])
-    assert faithful(more)["unsure"].verdict is YES
+    more = [evidence(shares, texts=600, noise=0.6, seed=seed, keys=KEYS[:1]) for seed in range(4, 14)]
+    assert sum(faithful(each)["unsure"].verdict is YES for each in more) >= 6
 
 
 def test_every_undecided_answer_needs_more_texts_than_there_are() -> None:
@@ -403,9 +418,8 @@ def test_the_ranking_must_be_stable() -> None:
     found = ask("stable", "abc", table)
     assert [found[name].verdict for name in "abc"] == [YES, NO, OPEN]
     needed = found["c"].texts_needed
-    # ((z(1 - .025 / 3) + z(.8)) .1 / .001)² is 104 691, and the allowance for what was not drawn is small by then. Of
-    # later texts a third is asked.
-    assert needed == 500_000
+    # ((z(1 - .025 / 3) + z(.8)) .1 / .001)² is 104 691, and the allowance for what was not drawn is small by then.
+    assert needed == 200_000
 
 
 def test_marked_words_must_rank_above_chance() -> None:
@@ -437,10 +451,10 @@ def test_agreement_is_the_mean_over_the_other_methods_without_controls() -> None
 
 
 def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
-    gaps = pd.DataFrame({"a": [0.01, 0.03] * 20, "b": [0.2, 0.0] * 20, "c": [math.nan] * 40})
+    gaps = pd.DataFrame({"a": [0.01, 0.03] * 20, "b": [0.2, 0.2, 0.2, 0.0] * 10, "c": [math.nan] * 40})
     found = ask("complete", "abcd", gaps)
     assert [found[name].verdict for name in "abcd"] == [YES, NO, UNTESTED, UNTESTED]
-    assert found["b"].statistic.value == pytest.approx(0.1)
+    assert found["b"].statistic.value == pytest.approx(0.15)
     few = ask("complete", "a", gaps[["a"]][:4])["a"]
     assert (few.verdict, few.statistic.n, few.texts_needed) == (OPEN, 4, MIN_ANSWER_TEXTS)
 
@@ -469,16 +483,16 @@ def test_every_decision_by_its_rule() -> None:
     seen = set()
     for verdicts in itertools.product(Verdict, repeat=5):
         faithful, model, stable, complete, plausible = verdicts
-        for tier in (1, 2):
+        for better in ("", "lime"):
             if NO in (faithful, model):
                 expected = Decision.MISLEADING if plausible is YES else Decision.HIDE
-            elif tier == 2:
+            elif better:
                 expected = Decision.BEATEN
             elif (faithful, model) != (YES, YES):
                 expected = Decision.UNDECIDED
             else:
                 expected = Decision.NOT_ALONE if NO in (stable, complete) else Decision.SHOW
-            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), tier, "lime")
+            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), better)
             assert decision is expected
             assert reason
             seen.add(decision)
@@ -488,9 +502,15 @@ def test_every_decision_by_its_rule() -> None:
 def test_a_decision_names_what_is_missing() -> None:
     mixed = answers({"faithful": OPEN, "model-dependent": YES, "stable": NO})
     mixed["faithful"] = replace(mixed["faithful"], texts_needed=77)
-    _, reason = decide(mixed, 2, "lime")
+    _, reason = decide(mixed, "lime")
     assert all(word in reason for word in ("about faithful", "77", "about stable", "lime"))
-    _, reason = decide(answers({"faithful": NO, "model-dependent": NO}), 1, "lime")
+    assert "minutes" not in reason
+    # 100 texts are 72 more than 28, of 30 seconds each: 36 minutes, an order of magnitude like the number of texts.
+    mixed["faithful"] = replace(mixed["faithful"], texts_needed=100)
+    _, reason = decide(mixed, texts=28, text_seconds=30.0)
+    assert "100 texts" in reason
+    assert "40 more minutes" in reason
+    _, reason = decide(answers({"faithful": NO, "model-dependent": NO}))
     assert "about faithful" in reason
     assert "about model-dependent" in reason
 
@@ -564,6 +584,7 @@ def test_other_thresholds_decide_as_an_audit_with_these_thresholds_would() -> No
 def test_a_share_between_two_thresholds_is_decided_by_the_threshold() -> None:
     given = evidence({"good": 0.6, "weak": 0.15}, texts=200, noise=0.05)
     sizes = {"model-dependent": pd.DataFrame({name: column(0.95, 200, 0.01) for name in ("good", "weak")})}
+    sizes["stable"] = sizes["model-dependent"]
     found = other_thresholds(Rules(replace(given, tables=sizes), LEVEL))
     decisions = {(each.name, each.value): each.decisions["weak"] for each in found if each.name == "least_share"}
     assert decisions == {("least_share", 0.05): Decision.BEATEN, ("least_share", 0.2): Decision.HIDE}
@@ -619,6 +640,97 @@ def test_plain_evidence_is_seen_at_any_look() -> None:
     names = dict.fromkeys("abcdefghi", 0.6)
     found = Rules(evidence(names, keys=KEYS[:1]), level_of_look(7)).faithful()
     assert {answer.verdict for answer in found.values()} == {YES}
+
+
+# What was not drawn
+
+
+def gains_of(columns: Mapping[str, Column], best: Column) -> AuditEvidence:
+    """These gains on one measure, whose random scores reach 0."""
+    table = pd.DataFrame({**columns, NULL: 0.0, BEST: best})
+    return AuditEvidence(tuple(columns), frozenset(), {("comprehensiveness", "delete"): table})
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1])
+def test_a_method_that_fails_badly_on_rare_texts_is_not_supported(share: float) -> None:
+    """Its mean gain is 0: it loses .5 to 1 on a few texts and gains a little on all others, of which .8 is achievable.
+
+    A bootstrap calls it better than random in 26 % of samples of 28 texts at a share of 5 %.
+    """
+    random, texts, wrong = np.random.default_rng(4), 28, 0
+    for _ in range(200):
+        fails = random.random(texts) < share
+        column = np.where(fails, -random.uniform(0.5, 1, texts), 0.75 * share / (1 - share))
+        good = random.normal(0.65, 0.1, texts)
+        answer = faithful(gains_of({"bad": column, "good": good}, random.uniform(0.6, 1.0, texts)))
+        wrong += answer["bad"].verdict is YES
+        wrong += answer["bad"].evidence[1].p_value <= LEVEL
+        assert answer["good"].verdict is YES
+    assert wrong == 0
+
+
+def test_a_method_that_wins_on_rare_texts_is_not_put_below_another() -> None:
+    """`often` leads by 2 % of the achievable, `seldom` wins on 5 % of texts: a bootstrap puts it below in 19 %."""
+    random, below = np.random.default_rng(5), 0
+    for _ in range(200):
+        best = np.full(28, 1.0)
+        wins = random.random(28) < 0.05
+        # .08 less than .5, but .5 more where it wins: .051 less on average.
+        seldom = np.where(wins, 1.0, 0.42) + random.normal(0, 0.01, 28)
+        rules = Rules(gains_of({"often": np.full(28, 0.5), "seldom": seldom}, best), LEVEL)
+        below += rules.tiers()["seldom"] > 1
+    assert below == 0
+
+
+def test_only_what_passes_everything_required_beats_another() -> None:
+    """The most faithful method cannot be shown to depend on the model: the next one may be shown all the same."""
+    texts, shares = 120, {"hidden": 0.95, "shown": 0.6, "lesser": 0.3}
+    given = evidence(shares, texts=texts, noise=0.1)
+    tables = {"model-dependent": pd.DataFrame(dict.fromkeys(("shown", "lesser"), column(0.95, texts, 0.01)))}
+    tables["stable"] = tables["model-dependent"]
+    rules = Rules(replace(given, tables=tables), LEVEL)
+    assert rules.tiers() == {"hidden": 1, "shown": 2, "lesser": 3}
+    found = {each.name: each for each in judge_methods(rules)}
+    decisions = {name: each.decision for name, each in found.items()}
+    assert decisions == {"shown": Decision.SHOW, "lesser": Decision.BEATEN, "hidden": Decision.UNDECIDED}
+    assert "hidden" in found["shown"].reason
+    assert "shown is" in found["lesser"].reason
+    assert "Show shown" in answer_sentence([*found.values()])
+
+
+def test_the_best_so_far_is_the_most_faithful_one_that_is_not_beaten() -> None:
+    given = evidence({"low": 0.5, "high": 0.8}, texts=40)
+    methods = judge_methods(Rules(given, LEVEL))
+    assert {each.decision for each in methods} == {Decision.UNDECIDED}
+    assert "high" in answer_sentence(methods[::-1])
+    assert "low" not in answer_sentence(methods[::-1])
+
+
+def test_where_most_predictions_rest_on_no_word_nothing_is_shown() -> None:
+    rules = Rules(evidence_of_all_decisions(), LEVEL)
+    none, some = np.full(14, 0.001), np.full(14, 0.6)
+
+    def effect(values: Column, subset: str = "") -> Statistic:
+        return Statistic("fall", "", subset, float(values.mean()), n=len(values), p_value=no_effect_p_value(values))
+
+    # 14 of 14 without an effect, were it one half: 2^-14. 9 of 14: .21.
+    assert no_effect_p_value(none) == pytest.approx(2**-14)
+    assert no_effect_p_value(np.r_[none[:9], some[:5]]) > 0.1
+    by_class = [effect(np.r_[none, some]), effect(none, "negative"), effect(some, "positive")]
+    assert "negative" in nothing_sentence(by_class, LEVEL)
+    assert "positive" not in nothing_sentence(by_class, LEVEL)
+    assert judge_methods(rules, by_class) == judge_methods(rules)
+    # A point estimate from too few texts says nothing.
+    assert nothing_sentence([effect(none[:11])], LEVEL) == ""
+    assert nothing_sentence([effect(np.r_[none[:9], np.full(5, 0.06)])], LEVEL) == ""
+    # Nor do most texts, if the others have so large an effect that the mean has one.
+    assert nothing_sentence([effect(np.r_[none, none, some[:4]])], LEVEL) == ""
+    methods = judge_methods(rules, [effect(np.r_[none, none])])
+    assert {each.decision for each in methods} == {Decision.HIDE, None}
+    assert "Show " not in answer_sentence(methods)
+    assert caption(methods, 28, "reviews.csv") == ""
+    for other in other_thresholds(rules, [effect(np.r_[none, none])]):
+        assert {*other.decisions.values()} == {Decision.HIDE}
 
 
 # Orders that ignore the model

@@ -62,14 +62,15 @@ def test_the_interval_of_a_skewed_sample_reaches_further_to_the_long_side() -> N
 def test_intervals_miss_the_mean_as_often_as_they_should(population: str) -> None:
     """A percentile interval of 25 exponential values misses in 8 to 9 %; 4 000 samples tell a share to .4 points."""
     for size in (MIN_EXAMPLES, 50):
-        given, below, above, bounded_below, bounded_above = misses(population, size, 4000)
+        given, below, above, bounded_below, bounded_above, audit_below = misses(population, size, 4000)
+        kind = population.removeprefix("mirrored ")
         # A sample without any of the rare values is constant and has no interval; bounded intervals are for these.
-        assert given > 0.9 or population in ("zero but for 5 %", "5 % flip")
-        heavy = {"lognormal": 0.03, "t(3)": 0.02}.get(population, 0.0)  # stated in `bootstrap`
+        assert given > 0.9 or kind in ("zero but for 5 %", "5 % flip", "failure on 5 %")
+        heavy = {"lognormal": 0.03, "t(3)": 0.02}.get(kind, 0.03 * kind.endswith("vary"))  # stated in `bootstrap`
         assert below + above < 0.06 + 0.007 + heavy
         assert max(below, above) < 0.05 + heavy
-        assert bounded_below < 0.03
-        assert bounded_above < 0.035 + heavy
+        assert max(bounded_below, bounded_above) < 0.035 + heavy
+        assert audit_below < 0.05 + heavy * (kind == "lognormal")
 
 
 def test_there_is_no_interval_of_few_or_equal_values() -> None:

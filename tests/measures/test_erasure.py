@@ -36,7 +36,7 @@ def test_bins_hold_a_share_of_the_units_rounded_up() -> None:
     assert bin_counts(torch.tensor([100]), (0.07,)).item() == 7
 
 
-def test_sizes_are_all_up_to_half_of_a_short_text_and_five_at_equal_distances_of_a_long_one() -> None:
+def test_sizes_are_all_up_to_half_of_a_short_text_and_the_first_middle_and_last_of_a_long_one() -> None:
     rows = removal_sizes(torch.arange(201)).tolist()
     assert rows[0] == [0] * 5
     assert [[size for size in row if size] for row in rows[1:11]] == [
@@ -44,10 +44,9 @@ def test_sizes_are_all_up_to_half_of_a_short_text_and_five_at_equal_distances_of
     ]
     for units, row in enumerate(rows[11:], start=11):
         half = math.ceil(units / 2)
-        exact = [1 + step * (half - 1) / 4 for step in range(5)]
-        assert row == [math.ceil(value - 0.5) for value in exact]
-        assert len({*row}) == 5
-    assert rows[20] == [1, 3, 5, 8, 10]
+        assert row == [0, 0, 1, math.ceil((1 + half) / 2 - 0.5), half]
+        assert len({*row}) == 4
+    assert rows[20] == [0, 0, 1, 5, 10]
 
 
 def test_bins_without_units_do_not_count() -> None:

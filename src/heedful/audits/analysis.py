@@ -21,10 +21,12 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedful.attributions.method import Feature, MethodTags, tags_of
 from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
 from heedful.audits.decisions import (
+    NO_EFFECT,
     answer_sentence,
     caption,
     caution,
     judge_methods,
+    no_effect_p_value,
     nothing_sentence,
     other_thresholds,
     removal_sentence,
@@ -68,11 +70,13 @@ class AuditAnalysis:
     Args:
         costs: seconds per text of each kind of work.
         look: the number of this look at the growing evidence.
+        seconds: that all calls have taken.
     """
 
     work: FinishedWork
     costs: Mapping[str, float]
     look: int
+    seconds: float
 
     @property
     def plan(self) -> AuditPlan:
@@ -117,12 +121,13 @@ class AuditAnalysis:
             answers[label] = {name: _of_class(answer, label) for name, answer in by_method.items()}
         return answers
 
-    def result(self, *, minutes: float, seconds: float, finished: bool) -> Audit:
+    def result(self, *, minutes: float, finished: bool) -> Audit:
         """The whole result."""
         plan, texts, rules = self.plan, self.table, self._rules
+        effects = self._effects(rules)
         methods = tuple(
             replace(method, by_class={label: answers[method.name] for label, answers in self._by_class.items()})
-            for method in judge_methods(rules)
+            for method in judge_methods(rules, effects)
         )
         recommended = tuple(method.name for method in methods if method.decision is Decision.SHOW)
         reference = recommended[0] if recommended else next((each.name for each in methods if not each.control), "")
@@ -132,7 +137,6 @@ class AuditAnalysis:
             else method
             for method in methods
         )
-        effects = self._effects(rules)
         untested = {name: reason for topic in TOPICS.values() for name, reason in topic.untested(self.work).items()}
         if never := self._never_predicted():
             untested[NEVER_PREDICTED] = never
@@ -145,20 +149,20 @@ class AuditAnalysis:
             struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
             untested={**plan.left_out, **untested},
             recommended=recommended,
-            sentence=answer_sentence(methods) + nothing_sentence(effects, plan.noun),
+            sentence=answer_sentence(methods) + nothing_sentence(effects, rules.alpha, plan.noun),
             caution=caution(plan.noun),
             caption=caption(methods, len(self._representative.uids), plan.source, plan.noun),
             level=1 - 2 * rules.alpha,
             look=self.look,
             seed=plan.sample.seed,
             minutes=minutes,
-            seconds=seconds,
+            seconds=self.seconds,
             finished=finished,
             versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
             effects=effects,
-            distances=UNDER_INFILL.distances(self._representative, rules.alpha),
-            other_thresholds=other_thresholds(rules),
+            distances=UNDER_INFILL.distances(self.work, rules.alpha),
+            other_thresholds=other_thresholds(rules, effects),
             word_use=() if plan.reads_images or not reference else self._word_use(reference),
         )
 
@@ -179,8 +183,10 @@ class AuditAnalysis:
             *((name, values) for name, values in by_class if len(values)),
         ]
         return tuple(
-            Statistic(BEST_DROP, "", subset, *mean_interval(defined(values), 0.0, 1.0, rules.alpha), len(values))
-            for subset, values in groups
+            Statistic(BEST_DROP, "", subset, *interval, len(values), NO_EFFECT, no_effect_p_value(values))
+            for subset, column in groups
+            for values in [defined(column)]
+            for interval in [mean_interval(values, 0.0, 1.0, rules.alpha)]
         )
 
     def _never_predicted(self) -> str:
@@ -268,13 +274,14 @@ class AuditAnalysis:
             blind=tuple(plan.blind),
             tables={question.name: question.read(work) for question in QUESTIONS},
             unasked={
-                (question.name, name): question.unasked(plan, method)
+                (question.name, name): question.unasked(plan, method) or plan.refused.get((question.name, name), "")
                 for question in QUESTIONS
                 for name, method in methods.items()
             },
             seconds={name: self.costs[label] for name in methods if (label := f"{name} scores") in self.costs},
             optimized_for={name: self._optimized_for(method) for name, method in methods.items()},
             tags={name: self._tags(method) for name, method in methods.items()},
+            text_seconds=self.seconds / max(1, len(work.uids)),
         )
 
     def _erasure(self, work: FinishedWork) -> dict[ErasureKey, pd.DataFrame]:

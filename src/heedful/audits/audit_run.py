@@ -335,6 +335,10 @@ class AuditRun:
             f"{self.plan.noun.capitalize()}: {notes['read']} of {notes['rows']} were read, {notes['too short']} of "
             f"them are too short to explain; predicted: {counts}."
         )
+        if notes["rare"]:
+            yield f"Rarely predicted classes: {notes['rare']} {self.plan.noun} of them were found among further ones."
+        if notes["without scores"]:
+            yield f"Without scores for the predicted class: {notes['without scores']} {self.plan.noun}, left out."
         if isinstance(corpus, EvaluationTable):
             yield f"Rows: {'; '.join(note_lines(notes['corpus']))}."
         if remarks := note_lines(notes["remarks"]):
@@ -358,10 +362,13 @@ class AuditRun:
         plan = self.plan
         # A refusal without its remedy, because an audit tries other methods anyway.
         reason = str(outcome.error if outcome.refusal is None else NotApplicable(outcome.refusal.reason))
-        if item.is_main and not item.method:
+        if not item.is_main:
+            plan.refuse(item, reason)
+            return
+        if not item.method:
             raise UserError(f"the model cannot read texts without some of their words: {reason}")
-        plan.left_out.setdefault(item.owner, reason)
-        plan.methods.pop(item.owner, None)
+        plan.left_out.setdefault(item.method, reason)
+        plan.methods.pop(item.method, None)
         if not plan.methods:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             raise UserError(f"no method works on this model: {reasons}")
@@ -383,7 +390,8 @@ class AuditRun:
         budget = self.budget
         first = budget.target_blocks()
         self._state_plan()
-        self._run_items(budget.missing(first))
+        # Without the main work there is no verdict at all, so that it does not wait for the other questions.
+        self._run_items(sorted(budget.missing(first), key=lambda item: not item.is_main))
         self._say_finished()
         if self.interrupted:
             return
@@ -440,7 +448,7 @@ class AuditRun:
         with self.workspace.progress.task("audit", len(items)) as step:
             for item in items:
                 step(note=item.label)
-                if item.owner in self.plan.left_out:
+                if self.plan.is_left_out(item):
                     continue
                 if self.budget.seconds([item]) > self.budget.left():
                     return
@@ -521,12 +529,9 @@ class AuditRun:
         texts = count_representative(self.table["turn"][: block_range(main[-1]).stop])
         self._note_missing_texts(texts)
         look = self.count_look(texts, sum(len(block_range(block)) for block in full))
-        analysis = AuditAnalysis(FinishedWork(self.plan, self.workspace, main, full), self.budget.costs, look)
-        return analysis, analysis.result(
-            minutes=self.options.minutes,
-            seconds=self.looks.state.seconds + self.budget.elapsed(),
-            finished=not self.interrupted,
-        )
+        seconds = self.looks.state.seconds + self.budget.elapsed()
+        analysis = AuditAnalysis(FinishedWork(self.plan, self.workspace, main, full), self.budget.costs, look, seconds)
+        return analysis, analysis.result(minutes=self.options.minutes, finished=not self.interrupted)
 
     def count_look(self, texts: int, asked: int) -> int:
         """The number of this look, which is recorded before anybody sees its result; the same evidence is one look.

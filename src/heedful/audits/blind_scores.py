@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from heedful.attributions.method import Feature, MethodTags, feature_owners
 from heedful.types import Attribution, Batch, Example, Method, Model, NotApplicable, Pooling, pool_by_word
 
-_Score = Callable[[Sequence[str], Counter[str]], list[float]]
+_Score = Callable[[Sequence[str], Mapping[str, int]], list[float]]
 
 WORD_LENGTH = "word length"
 BLIND_RULES: Mapping[str, _Score] = {
@@ -52,10 +52,9 @@ class BlindScores:
         """The name of the rule."""
         return self.rule
 
-    def of_texts(self, examples: Sequence[Example]) -> Method:
-        """The method that knows these texts; words are rare if few of them contain them."""
+    def of_texts(self, examples: Iterable[Example], counts: Mapping[str, int]) -> Method:
+        """The method that knows these texts; words are rare if few texts contain them (`document_counts`)."""
         words = {example.uid: _words(example) for example in examples}
-        counts = Counter(word for text in words.values() for word in {word.lower() for word in text})
         scores = {uid: BLIND_RULES[self.rule](text, counts) for uid, text in words.items()}
         return _BoundScores(self.tags, scores, self.feature, "sum" if self.rule == WORD_LENGTH else "mean")
 
@@ -82,6 +81,11 @@ class _BoundScores:
             of_features, _ = pool_by_word(of_words, torch.tensor([[*first.values()]]), self.of_several)
             scores[row, mask[row]] = of_features[0, owners[row][mask[row]]]
         return Attribution(scores.to(batch.words.device), batch.content_mask)
+
+
+def document_counts(examples: Iterable[Example]) -> Mapping[str, int]:
+    """In how many texts each word occurs, in lower case."""
+    return Counter(word for example in examples for word in {word.lower() for word in _words(example)})
 
 
 def _words(example: Example) -> list[str]:

@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heedful.attributions.method import MethodTags
 from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, UNDER_INFILL
 from heedful.audits.topics import Role
-from heedful.audits.verdict_rules import FAITHFUL, AuditEvidence, Rules
-from heedful.formatting import format_share, join_names
+from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, Rules
+from heedful.formatting import format_share, join_names, order_of_magnitude
+from heedful.measures.bounded_mean import p_value
+from heedful.measures.hypothesis_tests import adjust_holm
 from heedful.results import Decision, Finding, Statistic, Verdict
 
 NO_EFFECT = 0.05
@@ -33,12 +38,16 @@ _BEST_FIRST = (
 )
 
 
-def judge_methods(rules: Rules) -> tuple[MethodAudit, ...]:
-    """Every method with its answers and its decision, the best first, controls last."""
+def judge_methods(rules: Rules, effects: Sequence[Statistic] = ()) -> tuple[MethodAudit, ...]:
+    """Every method with its answers and its decision, the best first, controls last.
+
+    Args:
+        effects: how much the output falls without the best words found, by predicted class, as in `Audit.effects`.
+    """
     ways = (*rules.by_way().values(), UNDER_INFILL.shares(rules))
     return tuple(
         replace(method, by_way=tuple(by_method[method.name] for by_method in ways if method.name in by_method))
-        for method in _methods(rules.evidence, _answers(rules), rules.tiers())
+        for method in _methods(rules, _answers(rules), rules.tiers(), effects)
     )
 
 
@@ -46,15 +55,32 @@ def _answers(rules: Rules) -> _Answers:
     return {question.name: question.answers(rules) for question in QUESTIONS}
 
 
-def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int]) -> tuple[MethodAudit, ...]:
-    audits = []
+def _methods(
+    rules: Rules, answers: _Answers, tiers: Mapping[str, int], effects: Sequence[Statistic]
+) -> tuple[MethodAudit, ...]:
+    evidence, audits, faithful = rules.evidence, [], answers[FAITHFUL]
+    others = [name for name in evidence.methods if name not in evidence.controls]
+    required = [answers[question.name] for question in QUESTIONS if question.role is Role.REQUIRED]
+    passing = [name for name in others if all(each[name].verdict is Verdict.SUPPORTED for each in required)]
+    best, first = (
+        max(names, key=lambda name: (faithful[name].statistic.value, name), default="")
+        for names in (passing, [name for name in others if tiers[name] == 1])
+    )
+    beaten = rules.clearly_less_faithful(best) if best else set()
+    whole = next((row for row in groups_without_effect(effects, rules.alpha) if not row.subset), None)
     for name in evidence.methods:
         findings = {question: by_method[name] for question, by_method in answers.items()}
         share = findings[FAITHFUL].statistic
         is_control = name in evidence.controls
         decision, reason = None, "a control, which must do badly"
-        if not is_control:
-            decision, reason = decide(findings, tiers[name], _best_of_first_tier(answers[FAITHFUL], tiers))
+        if not is_control and whole is not None:
+            decision = Decision.HIDE
+            reason = f"most predictions do not rest on what it scores: the output falls by {whole.value:.3f} at best"
+        elif not is_control:
+            better = best if name in beaten else ""
+            decision, reason = decide(findings, better, evidence.texts, evidence.text_seconds)
+            if decision is Decision.SHOW and tiers[name] > 1:
+                reason += f"; {first} is clearly more faithful, but may not be shown"
         audits.append(
             MethodAudit(
                 name=name,
@@ -74,12 +100,7 @@ def _methods(evidence: AuditEvidence, answers: _Answers, tiers: Mapping[str, int
     return tuple(sorted(audits, key=_order))
 
 
-def _best_of_first_tier(faithful: Mapping[str, Finding], tiers: Mapping[str, int]) -> str:
-    first = [name for name, tier in tiers.items() if tier == 1]
-    return max(first, key=lambda name: (faithful[name].statistic.value, name), default="")
-
-
-def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
+def other_thresholds(rules: Rules, effects: Sequence[Statistic] = ()) -> tuple[OtherThreshold, ...]:
     """What the same rules would decide with each threshold halved and doubled.
 
     Only what depends on a threshold is tested again.
@@ -90,26 +111,31 @@ def other_thresholds(rules: Rules) -> tuple[OtherThreshold, ...]:
         other = rules.with_thresholds(thresholds)
         again = [each for each in QUESTIONS if each.thresholds_used(thresholds) != each.thresholds_used(used)]
         methods = _methods(
-            rules.evidence,
+            other,
             {**answers, **{question.name: question.answers(other) for question in again}},
             other.tiers() if thresholds.tier_margin != used.tier_margin else tiers,
+            effects,
         )
         decisions = {method.name: method.decision for method in methods if method.decision is not None}
         others.append(OtherThreshold(name, getattr(used, name), value, decisions))
     return tuple(others)
 
 
-def decide(answers: Mapping[str, Finding], tier: int, best: str) -> tuple[Decision, str]:
+def decide(
+    answers: Mapping[str, Finding], better: str = "", texts: int = 0, text_seconds: float = math.nan
+) -> tuple[Decision, str]:
     """Whether an explanation may be shown, and why.
 
-    *may be shown*: passes what is required, fails nothing that is desired, and no method is clearly more faithful.
-    *looks right but is not*: plausible to people, but fails what is required. *not to be shown*: fails what is
-    required. *another is better*: a method is clearly more faithful. *undecided*: something required is not known yet.
-    *not alone*: passes what is required, but fails what is desired.
+    *may be shown*: passes what is required, fails nothing that is desired, and none that passes what is required is
+    clearly more faithful. *looks right but is not*: plausible to people, but fails what is required. *not to be shown*:
+    fails what is required. *another is better*: one that passes what is required is clearly more faithful. *undecided*:
+    something required is not known yet. *not alone*: passes what is required, but fails what is desired.
 
     Args:
         answers: by question.
-        best: the most faithful method.
+        better: a clearly more faithful method that passes what is required; empty if there is none.
+        texts: that were audited.
+        text_seconds: that the audit of one takes; NaN where unknown.
     """
     by_role = {role: [answers[each.name] for each in QUESTIONS if each.role is role] for role in Role}
     faults = [answer.reason for answer in by_role[Role.REQUIRED] if answer.verdict is Verdict.NOT_SUPPORTED]
@@ -118,14 +144,15 @@ def decide(answers: Mapping[str, Finding], tier: int, best: str) -> tuple[Decisi
         if any(answer.verdict is Verdict.SUPPORTED for answer in by_role[Role.APPEARANCE]):
             return Decision.MISLEADING, f"people find it plausible, but {reason}"
         return Decision.HIDE, reason
-    open_questions = [_missing(answer) for answer in by_role[Role.REQUIRED] if answer.verdict is not Verdict.SUPPORTED]
+    unknown = [answer for answer in by_role[Role.REQUIRED] if answer.verdict is not Verdict.SUPPORTED]
+    open_questions = [_missing(answer, texts, text_seconds) for answer in unknown]
     failed = [
         f"not {answer.question}: {answer.reason}"
         for answer in by_role[Role.DESIRED]
         if answer.verdict is Verdict.NOT_SUPPORTED
     ]
-    if tier > 1:
-        return Decision.BEATEN, "; ".join((f"{best} is clearly more faithful", *open_questions, *failed))
+    if better:
+        return Decision.BEATEN, "; ".join((f"{better} is clearly more faithful", *open_questions, *failed))
     if open_questions:
         return Decision.UNDECIDED, "; ".join((*open_questions, *failed))
     if failed:
@@ -133,9 +160,13 @@ def decide(answers: Mapping[str, Finding], tier: int, best: str) -> tuple[Decisi
     return Decision.SHOW, answers[FAITHFUL].reason
 
 
-def _missing(answer: Finding) -> str:
-    """What is not known of something required, and about how many texts would tell."""
-    more = f" (about {answer.texts_needed} texts would decide)" if answer.texts_needed else ""
+def _missing(answer: Finding, texts: int, text_seconds: float) -> str:
+    """What is not known of something required, about how many texts would tell, and how long these would take."""
+    more = ""
+    if answer.texts_needed:
+        minutes = text_seconds * (answer.texts_needed - texts) / 60
+        longer = f", some {order_of_magnitude(minutes)} more minutes," if minutes > 0 else ""
+        more = f" (about {answer.texts_needed} texts{longer} would decide)"
     state = "not tested" if answer.verdict is Verdict.NOT_TESTED else "undecided"
     return f"{state} whether it is {answer.question}: {answer.reason}{more}"
 
@@ -172,8 +203,9 @@ def answer_sentence(methods: Sequence[MethodAudit]) -> str:
         shown = [f"{name}{_exception(by_name[name])}" for name in shown]
         more = f" You can also show {join_names(shown[1:])}." if shown[1:] else ""
         return f"Show {shown[0]}.{more}{not_shown}"
-    open_decisions = (Decision.NOT_ALONE, Decision.UNDECIDED, Decision.BEATEN)
-    first = next((method for method in methods if method.decision in open_decisions), None)
+    # What is beaten is never the best: the one that beats it passes what is required, and is shown at least not alone.
+    candidates = [method for method in methods if method.decision in (Decision.NOT_ALONE, Decision.UNDECIDED)]
+    first = min(candidates, key=_order, default=None)
     if first is None:
         return f"No explanation may be shown.{not_shown}"
     what = "may be shown alone" if first.decision is Decision.NOT_ALONE else "may be shown yet"
@@ -186,19 +218,45 @@ def _exception(method: MethodAudit) -> str:
     return f" (but not for predictions of {join_names(classes)})" if classes else ""
 
 
-def nothing_sentence(effects: Sequence[Statistic], noun: str = "texts") -> str:
+def no_effect_p_value(effects: NDArray[np.float64]) -> float:
+    """P-value of the hypothesis that half of such texts or more have an effect of `NO_EFFECT` or more.
+
+    A mean is not tested: few texts exclude no rare large effects, so that 72 would be needed even if none had any.
+
+    >>> round(no_effect_p_value(np.zeros(12)) * 2**12, 6)
+    1.0
+    """
+    return p_value((effects < NO_EFFECT).astype(np.float64), 0.0, 0.5)
+
+
+def groups_without_effect(effects: Sequence[Statistic], alpha: float) -> list[Statistic]:
+    """The groups of predictions (`subset`, empty for all) of which most do not rest on words (Holm over groups).
+
+    Args:
+        effects: with the p-values of `no_effect_p_value`.
+    """
+    p_values = adjust_holm([row.p_value for row in effects])
+    return [
+        row
+        for row, p in zip(effects, p_values, strict=True)
+        if p <= alpha and row.n >= MIN_ANSWER_TEXTS and row.value < NO_EFFECT
+    ]
+
+
+def nothing_sentence(effects: Sequence[Statistic], alpha: float, noun: str = "texts") -> str:
     """Which predictions do not rest on words, so that no explanation can show why; empty if there are none.
 
     Args:
         effects: how much the output falls without the best words found, by predicted class.
     """
     unit = UNITS[noun][1]
-    whole = [row for row in effects if not row.subset and row.value < NO_EFFECT]
-    classes = [row for row in effects if row.subset and row.value < NO_EFFECT]
-    if not (whole or classes):
+    without = groups_without_effect(effects, alpha)
+    rows = [row for row in without if not row.subset] or without
+    if not rows:
         return ""
-    which = "The predictions" if whole else f"Predictions of {join_names([row.subset for row in classes])}"
-    most = max(row.value for row in whole or classes)
+    classes = [row.subset for row in rows if row.subset]
+    which = f"Most predictions of {join_names(classes)}" if classes else "Most predictions"
+    most = max(row.value for row in rows)
     return (
         f" {which} do not rest on single {unit}: without the best {unit} found, the output falls by {most:.3f} on "
         "average. There is nothing to show for them."

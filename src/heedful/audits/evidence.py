@@ -29,10 +29,10 @@ from heedful.attributions.method import (
     tags_of,
 )
 from heedful.audits.best_explanation import BestErasure, search_best_erasure, word_erasure
-from heedful.audits.blind_scores import BlindScores
+from heedful.audits.blind_scores import BlindScores, document_counts
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.random_orders import RandomErasure, random_erasure
-from heedful.audits.rare_classes import take_rare_classes
+from heedful.audits.rare_classes import missing_texts, take_rare_classes
 from heedful.capabilities import ExposesLayers, mean_over_queries
 from heedful.data.subwords import N_CHECKED_TEXTS
 from heedful.data.tokenization import with_breaks
@@ -61,6 +61,10 @@ from heedful.types import (
 
 POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
+FURTHER_POOLS = 2
+"""So many times as many texts are read, at most, to find those of classes that are predicted rarely."""
+READ_AT_ONCE = 100
+"""Further texts that are read together."""
 POOL_WORDS, MIN_POOL = 40_000, 200
 """Of long texts fewer are read to draw the sample: so many words, but not fewer than so many texts."""
 FIRST_BLOCKS = (1, 2, 4, 8, 12)
@@ -126,10 +130,54 @@ class TextSample(Recipe):
                 f"{self.subject.corpus.name} has no text in its test split; choose data with texts to explain"
             )
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
-        drawn = [examples[index] for index in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
-        drawn = drawn[: pool_size(_count_words(example) for example in drawn)]
-        batch = with_breaks(loaded.tokenizer(drawn), drawn)
-        truncated = loaded.tokenizer.count_truncated(drawn)
+        shuffled = [examples[index] for index in torch.randperm(len(examples), generator=generator).tolist()]
+        size = pool_size(_count_words(example) for example in shuffled[: self.pool])
+        drawn = shuffled[:size]
+        table = self._read(loaded, drawn, workspace)
+        kept = stratify(table[table["long_enough"] & table["has_scores"]])
+        further = self._find_rare(loaded, kept, shuffled[size : (1 + FURTHER_POOLS) * size], workspace)
+        notes: dict[str, Json] = {
+            "classes": list(loaded.splits.class_names),
+            "rows": len(examples),
+            "read": len(table),
+            "too short": int((~table["long_enough"]).sum()),
+            "without scores": int((~table["has_scores"]).sum()),
+            "rare": len(further),
+            "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
+            "truncated": loaded.tokenizer.count_truncated(drawn),
+            "unknown words": _unknown_share(loaded.tokenizer, drawn),
+            "corpus": to_json(dict(loaded.splits.notes)),
+            "architecture": loaded.model.architecture_summary,
+            "rationales": sum(any(example.rationale or ()) for example in drawn),
+        }
+        if not bool(table["has_scores"].any()):
+            raise UserError("no text has scores for its predicted class; add scores of that class")
+        if kept.empty:
+            unit = "sentences" if self.feature == "sentence" else "words"
+            raise UserError(f"no text has {MIN_WORDS} {unit} or more; give longer texts, or choose another text column")
+        kept = take_rare_classes(kept, further)
+        return Artefact(table=kept.drop(columns=["long_enough", "has_scores"]), notes=notes)
+
+    def _find_rare(
+        self, loaded: LoadedModel, order: pd.DataFrame, examples: Sequence[Example], workspace: Workspace
+    ) -> pd.DataFrame:
+        """Texts of rarely predicted classes among further ones, which are read until each class has enough."""
+        missing = missing_texts(order["predicted"])
+        parts = [order.iloc[:0]]
+        for start in range(0, len(examples), READ_AT_ONCE):
+            if not any(missing.values()):
+                break
+            table = self._read(loaded, examples[start : start + READ_AT_ONCE], workspace)
+            for label, count in missing.items():
+                rare = table[table["long_enough"] & table["has_scores"] & (table["predicted"] == label)][:count]
+                missing[label] -= len(rare)
+                parts.append(rare)
+        return pd.concat(parts, ignore_index=True)
+
+    def _read(self, loaded: LoadedModel, examples: Sequence[Example], workspace: Workspace) -> pd.DataFrame:
+        """The predictions on texts, a row each in their order, and whether each is long enough and has scores."""
+        batch = with_breaks(loaded.tokenizer(examples), examples)
+        truncated = loaded.tokenizer.count_truncated(examples)
         rows: list[dict[str, object]] = []
         for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
             with torch.no_grad():
@@ -140,44 +188,24 @@ class TextSample(Recipe):
             for row, position in enumerate(positions.tolist()):
                 rows.append(
                     {
-                        "uid": drawn[position].uid,
+                        "uid": examples[position].uid,
                         "place": position,
                         "words": int(words[row]),
                         "features": int(features[row]),
-                        "cut": truncated > 0 and int(words[row]) < _count_words(drawn[position]),
+                        "cut": truncated > 0 and int(words[row]) < _count_words(examples[position]),
                         "predicted": int(best.indices[row]),
                         "probability": float(best.values[row]),
-                        "label": to_json(drawn[position].label),
+                        "label": to_json(examples[position].label),
                     }
                 )
         table = pd.DataFrame(rows).sort_values("place", ignore_index=True)
         finite = table["probability"].map(math.isfinite)
         if not bool(finite.all()):
             raise UserError(f"the output of {self.subject.title} is not a number on {int((~finite).sum())} texts")
-        long_enough = table["features"] >= MIN_WORDS
         predicted = {str(uid): int(output) for uid, output in zip(table["uid"], table["predicted"], strict=True)}
         covered = [scores.covered_uids(predicted) for scores in self.scores]
         has_scores = table["uid"].map(lambda uid: all(uid in uids for uids in covered)).astype(bool)
-        kept = take_rare_classes(stratify(table[long_enough & has_scores]))
-        notes: dict[str, Json] = {
-            "classes": list(loaded.splits.class_names),
-            "rows": len(examples),
-            "read": len(table),
-            "too short": int((~long_enough).sum()),
-            "without scores": int((~has_scores).sum()),
-            "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
-            "truncated": truncated,
-            "unknown words": _unknown_share(loaded.tokenizer, drawn),
-            "corpus": to_json(dict(loaded.splits.notes)),
-            "architecture": loaded.model.architecture_summary,
-            "rationales": sum(any(example.rationale or ()) for example in drawn),
-        }
-        if not bool(has_scores.any()):
-            raise UserError("no text has scores for its predicted class; add scores of that class")
-        if kept.empty:
-            unit = "sentences" if self.feature == "sentence" else "words"
-            raise UserError(f"no text has {MIN_WORDS} {unit} or more; give longer texts, or choose another text column")
-        return Artefact(table=kept, notes=notes)
+        return table.assign(long_enough=table["features"] >= MIN_WORDS, has_scores=has_scores)
 
 
 def pool_size(words: Iterable[int]) -> int:
@@ -209,6 +237,11 @@ def stratify(table: pd.DataFrame) -> pd.DataFrame:
     share = (groups.cumcount() + 0.5) / groups.transform("size")
     order = table.assign(_share=share).sort_values(["_share", "predicted"], kind="stable")
     return order.drop(columns="_share").reset_index(drop=True)
+
+
+def representative_uids(sample: TextSample, texts: int, workspace: Workspace) -> list[str]:
+    """The first texts of a sample in the order that represents the data."""
+    return workspace.get(sample).table.sort_values("turn")["uid"].tolist()[:texts]
 
 
 @dataclass(frozen=True)
@@ -359,7 +392,7 @@ class BlockAttributions(Recipe):
             model = _randomized_copy(self.sample.subject, model, self.randomized, workspace)
         method = self.method.prepare(model) if isinstance(self.method, SupportsPreparation) else self.method
         if isinstance(method, BlindScores):
-            method = method.of_texts(block.loaded.splits["test"])
+            method = method.of_texts(block.examples.values(), _document_counts(self.sample.subject, block, workspace))
         explained = _Explained(method, model, self.runner_up)
         rows = list(attribution_rows(block.loaded, block.batch, explained, block.examples)) if block.examples else []
         table = pd.DataFrame(rows)
@@ -397,6 +430,17 @@ def _randomized_copy(subject: ModelRecipe, model: Model, seed: int, workspace: W
                 del cache[name]
             cache[f"{kept}{seed}"] = copy
     return copy
+
+
+def _document_counts(subject: ModelRecipe, block: BlockTexts, workspace: Workspace) -> Mapping[str, int]:
+    """How many texts of the whole data each word is in; counted once for all blocks."""
+    cache, name = workspace.model_cache, f"{workspace.artefact_name(subject)} document counts"
+    counts = None if cache is None else cache.get(name)
+    if not isinstance(counts, Mapping):
+        counts = document_counts(block.loaded.splits["test"])
+        if cache is not None:
+            cache[name] = counts
+    return counts
 
 
 def _first_words(batch: Batch, feature: Feature) -> list[list[int]]:

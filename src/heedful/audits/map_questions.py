@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # both import this module
 CLASS_CHANGE = 0.5
 """Maps that differ less (1 - rank correlation) do not tell classes apart; a randomized model must change as much."""
 CLASS_TEXTS = 12
-"""The first texts, of which another class is explained as well."""
+"""The first texts, of which another class is explained as well; and a third of the others."""
 NO_CLASSES = "the model predicts a number and has no classes"
 
 
@@ -53,6 +53,7 @@ class Polarity(Question):
         "A word whose removal raises the output a little counts like one that raises it much. Two words that say the "
         "same hide each other: removing one of them changes nothing."
     )
+    references = ("liu-2022",)
     axis = "share of texts whose first word speaks against the prediction"
     column = "first word against"
     meaning = "how often the word ranked first speaks against the prediction"
@@ -105,7 +106,7 @@ class ClassSensitive(MeanQuestion):
     label = "differs between classes"
     title = "Does the explanation differ between classes?"
     measured = (
-        "The first texts are explained again, for the class with the second highest output. The number is 1 minus the "
+        "Some texts are explained again, for the class with the second highest output. The number is 1 minus the "
         "rank correlation of the two explanations: 0 if they are the same, 1 if they are unrelated or opposed. By "
         "definition it is 0 for methods that do not know which class they explain. Of two classes, whose probabilities "
         "add up to 1, signed contributions to the probability are opposed by definition (correlation -1): what speaks "
@@ -120,10 +121,10 @@ class ClassSensitive(MeanQuestion):
         "A map that differs between classes may be wrong for both of them. One that does not differ shows where the "
         "model looked, not why it chose this class rather than another."
     )
+    references = ("sixt-2020",)
     axis = "difference between the maps for two classes"
     recomputes = True
     texts = CLASS_TEXTS
-    goes_on = False
     limit = CLASS_CHANGE
     metric = "1 - rank correlation"
     reason = "its maps for the predicted class and the runner-up differ by {value:.2f} (0: not at all, 1: unrelated)"

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from heedful.attributions.method import with_other_seed
 from heedful.audits.evidence import (
@@ -32,9 +30,8 @@ from heedful.audits.evidence_charts import attention_chart, measure_charts, pair
 from heedful.audits.map_questions import ClassSensitive, Polarity
 from heedful.audits.removal import HoldsUnderInfill
 from heedful.audits.topics import SIDE_TEXTS, MeanQuestion, Question, Role, Topic
-from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, THRESHOLDS, MeanScale, Rules, Thresholds, defined
+from heedful.audits.verdict_rules import FAITHFUL, THRESHOLDS, MeanScale, Rules, Thresholds, defined
 from heedful.figures import Chart
-from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.results import Finding, Statistic, Verdict
@@ -52,6 +49,7 @@ MODEL_DEPENDENT = "model-dependent"
 STABLE = "stable"
 """The question that other seeds and tiny edits answer."""
 CHANCE_AUC = 0.5
+MOST = 0.5
 NO_MARKS = "no words are marked; add a column of rationales (--rationale-column)"
 
 
@@ -172,7 +170,7 @@ class ModelDependent(MeanQuestion):
         # Each of the two may refute a method, so each has half of the error.
         answers = rules.judge_means(self.name, changes, fixed, self.reason, refutations=2)
         others = rules.judge_means(self.name, pd.DataFrame(excess), own, OWN_REASON, refutations=2)
-        return self.in_all_texts({name: _both(answer, others[name]) for name, answer in answers.items()})
+        return self.in_all_texts({name: _both(answer, others[name]) for name, answer in answers.items()}, rules)
 
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         return super().unasked(plan, method) or ("" if plan.has_weights else "the model has no weights to randomize")
@@ -235,8 +233,8 @@ class Complete(Question):
     )
     null = "None: the method's own promise is the standard."
     rule = (
-        "Supported if the interval of the mean error lies below 5 %, not supported if it lies above. Methods without "
-        "such a promise are not asked."
+        "Supported if the error is clearly below 5 % in most texts, not supported if it is clearly above in most "
+        "(Holm over methods). Methods without such a promise are not asked."
     )
     limits = "Scores can add up and still be given to the wrong words."
     references = ("sundararajan-2017",)
@@ -255,30 +253,22 @@ class Complete(Question):
         return pd.DataFrame({name: pd.Series(gap_shares(table), table.index) for name, table in tables.items()})
 
     def answers(self, rules: Rules) -> dict[str, Finding]:
-        answers, table = {}, rules.table(self.name)
-        for name in rules.evidence.methods:
-            gaps = defined(table[name]) if name in table else None
-            if gaps is None:
+        table, limit = rules.table(self.name), self.threshold(rules.thresholds)
+        # The largest possible error is not known, but whether an error is within the limit is a number of 0 or 1.
+        within = (table <= limit).astype(float).where(table.notna())
+        answers = rules.judge_means(self.name, within, MeanScale("share of texts", 0.0, 1.0, MOST, MOST), "")
+        for name, answer in answers.items():
+            if name not in table:
                 answers[name] = rules.not_asked(self.name, name, "it does not claim that its scores add up")
-            elif not len(gaps):
-                answers[name] = rules.not_asked(self.name, name)
-            else:
-                answers[name] = self._judge(rules, name, gaps)
+            elif answer.evidence:
+                gaps = defined(table[name])
+                value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
+                share = answer.statistic.value
+                reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
+                reason += f", and by more than {limit:.0%} in {1 - share:.0%} of the texts"
+                row = Statistic("error", name, "", value, low, high, len(gaps), limit, answer.statistic.p_value)
+                answers[name] = replace(answer, evidence=(row,), reason=reason)
         return answers
-
-    def _judge(self, rules: Rules, name: str, gaps: NDArray[np.float64]) -> Finding:
-        """By the interval of the mean error; a text that was not drawn may miss as much as the worst one."""
-        value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
-        verdict, needed, limit = Verdict.UNDECIDED, None, self.threshold(rules.thresholds)
-        if rules.is_early or len(gaps) < MIN_ANSWER_TEXTS:
-            needed = MIN_EXAMPLES if rules.is_early else MIN_ANSWER_TEXTS
-        elif high <= limit:
-            verdict = Verdict.SUPPORTED
-        elif low > limit:
-            verdict = Verdict.NOT_SUPPORTED
-        reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
-        row = Statistic("error", name, "", value, low, high, len(gaps), null=limit)
-        return Finding(verdict, name, (row,), reason, self.name, needed)
 
 
 class Agrees(MeanQuestion):

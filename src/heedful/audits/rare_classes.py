@@ -1,8 +1,9 @@
 """Texts of classes that a model rarely predicts, taken beside those that represent the data.
 
 Of a model that predicts one class in a hundred, a sample in proportion holds no text of that class, and nothing could
-be said about it. Every third text is therefore of such a class until there are enough. The figures for all predictions
-rest on the representative texts alone, so that they need no weights; the others count for their own class only.
+be said about it. Every third text is therefore of such a class until there are enough for a verdict; more texts are
+read to find them. The figures for all predictions rest on the representative texts alone, so that they need no weights;
+the others count for their own class only.
 """
 
 from __future__ import annotations
@@ -34,21 +35,38 @@ def rare_classes(predicted: pd.Series) -> list[int]:
     return [int(str(label)) for label, share in shares.items() if share < limit]
 
 
-def take_rare_classes(order: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a representative order, with rows of rare classes taken out of turn.
+def missing_texts(predicted: pd.Series) -> dict[int, int]:
+    """The texts of each rare class that must be found elsewhere.
 
-    The column `turn` is the place in the representative order. Rows that are taken out of turn are the last of their
-    class there.
-
-    >>> take_rare_classes(pd.DataFrame({"predicted": [0] * 7 + [1] + [0] * 7}))["turn"].tolist()
-    [0, 1, 7, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14]
+    >>> missing_texts(pd.Series([0] * 90 + [1] * 10))
+    {1: 18}
     """
-    predicted = order["predicted"].tolist()
-    waiting = {label: deque(turn for turn, other in enumerate(predicted) if other == label) for label in {*predicted}}
-    counts, taken = dict.fromkeys(rare_classes(order["predicted"]), 0), dict[int, None]()
+    counts = predicted.value_counts()
+    return {label: max(0, RARE_CLASS_TEXTS - int(counts[label])) for label in rare_classes(predicted)}
+
+
+def take_rare_classes(order: pd.DataFrame, further: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The rows of a representative order, with rows of rare classes taken out of turn where that gives a verdict.
+
+    The column `turn` is the place in the representative order. Rows that are taken out of turn are further ones, which
+    have no place in it, and then the last of their class there.
+
+    >>> order = pd.DataFrame({"predicted": [0] * 200 + [1] * 26})
+    >>> take_rare_classes(order)["turn"][:7].tolist()
+    [0, 1, 225, 2, 3, 224, 4]
+    >>> take_rare_classes(order, pd.DataFrame({"predicted": [1]}))["turn"][:7].tolist()
+    [0, 1, 227, 2, 3, 225, 4]
+    """
+    rows = order if further is None else pd.concat([order, further], ignore_index=True)
+    predicted = rows["predicted"].tolist()
+    # A gap before the further rows, so that they are never part of the representative beginning.
+    turns = [*range(len(order)), *range(len(order) + 1, len(rows) + 1)]
+    waiting = {label: deque(row for row, other in enumerate(predicted) if other == label) for label in {*predicted}}
+    rare = [label for label in rare_classes(order["predicted"]) if len(waiting[label]) >= MIN_EXAMPLES]
+    counts, taken = dict.fromkeys(rare, 0), dict[int, None]()
     run = 0
-    for turn, label in enumerate(predicted):
-        if turn in taken:
+    for row, label in enumerate(predicted):
+        if row in taken:
             continue
         wanted = [rare for rare, count in counts.items() if count < RARE_CLASS_TEXTS and waiting[rare]]
         if run == REPRESENTATIVE_RUN and wanted:
@@ -56,15 +74,15 @@ def take_rare_classes(order: pd.DataFrame) -> pd.DataFrame:
             taken[waiting[rarest].pop()] = None
             counts[rarest] += 1
             run = 0
-            if turn in taken:
+            if row in taken:
                 continue
-        taken[turn] = None
+        taken[row] = None
         waiting[label].popleft()
         if label in counts:
             counts[label] += 1
         run += 1
-    turns = list(taken)
-    return order.iloc[turns].assign(turn=turns).reset_index(drop=True)
+    places = list(taken)
+    return rows.iloc[places].assign(turn=[turns[place] for place in places]).reset_index(drop=True)
 
 
 def count_representative(turns: pd.Series) -> int:

@@ -132,6 +132,14 @@ REFERENCES: Mapping[str, Reference] = {
         "2205.04559",
         "Explanation methods agree little with one another, so agreement does not show which of them is right.",
     ),
+    "sixt-2020": Reference(
+        "Leon Sixt, Maximilian Granz, Tim Landgraf",
+        2020,
+        "When Explanations Lie: Why Many Modified BP Attributions Fail",
+        "ICML",
+        "1912.09818",
+        "Explanations that ignore the later layers of a model cannot tell its classes apart.",
+    ),
     "sundararajan-2017": Reference(
         "Mukund Sundararajan, Ankur Taly, Qiqi Yan",
         2017,

@@ -27,7 +27,14 @@ from heedful.attributions.method import (
     replace_units,
 )
 from heedful.audits.best_explanation import word_erasure
-from heedful.audits.evidence import BlockAttributions, BlockNull, BlockSearch, TextSample, read_block
+from heedful.audits.evidence import (
+    BlockAttributions,
+    BlockNull,
+    BlockSearch,
+    TextSample,
+    read_block,
+    representative_uids,
+)
 from heedful.audits.random_orders import random_order_scores
 from heedful.audits.topics import Question, Role
 from heedful.audits.verdict_rules import BEST, NULL, Rules, Thresholds, WayShare, defined
@@ -74,7 +81,7 @@ class InfillWords(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         """Token ids, word numbers and mask of the texts `[text unit]`, with their uids."""
         loaded = self.sample.subject.restore(workspace)
-        wanted = workspace.get(self.sample).table["uid"].tolist()[: self.texts]
+        wanted = representative_uids(self.sample, self.texts, workspace)
         by_uid = {example.uid: example for example in loaded.splits["test"] if example.uid in {*wanted}}
         batch = loaded.tokenizer([by_uid[uid] for uid in wanted])
         if batch.inputs.dim() > 2:
@@ -173,7 +180,7 @@ class PerturbedDistances(Recipe):
         there are no distances.
         """
         loaded = self.sample.subject.restore(workspace)
-        wanted = workspace.get(self.sample).table["uid"].tolist()[: self.texts]
+        wanted = representative_uids(self.sample, self.texts, workspace)
         by_uid = {example.uid: example for example in loaded.splits["test"] if example.uid in {*wanted}}
         model, states = loaded.model, dict[str, list[Tensor]]()
         pool = None if self.words is None else self.words.pool(workspace)

@@ -219,7 +219,7 @@ class TimeBudget:
             for item in items:
                 step(note=item.label)
                 # Erasures take the same time for every method.
-                if item.owner in self.plan.left_out or item.label in tried or self.left() <= 0:
+                if self.plan.is_left_out(item) or item.label in tried or self.left() <= 0:
                     continue
                 tried.add(item.label)
                 start, is_known = time.monotonic(), self.workspace.has(item.recipe)

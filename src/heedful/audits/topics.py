@@ -20,7 +20,7 @@ from heedful.audits.evidence_charts import measure_charts, verdict_chart
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import MeanScale, Rules, Thresholds
 from heedful.figures import Chart
-from heedful.measures.bootstrap import MIN_EXAMPLES
+from heedful.formatting import order_of_magnitude
 from heedful.results import Finding, Statistic
 from heedful.store.recipe import Recipe
 from heedful.types import Method
@@ -61,7 +61,6 @@ class Topic:
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
         texts: it is asked of the first texts, so many of them that represent the data, and of every third block of the
             others; infinity asks it of all.
-        goes_on: whether it is asked of others than the first texts.
     """
 
     name: ClassVar[str]
@@ -75,11 +74,10 @@ class Topic:
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
     texts: ClassVar[float] = math.inf
-    goes_on: ClassVar[bool] = True
 
     def is_asked(self, block: int, first: float) -> bool:
         """Whether it is asked of the texts of a block; `first` texts of the sample hold as many as it is asked of."""
-        return block_range(block).start < first or (self.goes_on and block % SIDE_STRIDE == SIDE_STRIDE - 1)
+        return block_range(block).start < first or block % SIDE_STRIDE == SIDE_STRIDE - 1
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
         """What must be computed for a block of texts, each with the method it is for, or "" for none."""
@@ -167,28 +165,28 @@ class MeanQuestion(Question):
         """The verdict on every method from a column per method."""
         limit = self.threshold(rules.thresholds)
         scale = MeanScale(self.metric, self.lowest, self.highest, limit, self.chance)
-        return self.in_all_texts(rules.judge_means(self.name, table, scale, self.reason))
+        return self.in_all_texts(rules.judge_means(self.name, table, scale, self.reason), rules)
 
-    def in_all_texts(self, answers: dict[str, Finding]) -> dict[str, Finding]:
-        """The answers with the texts that are needed in all, where only some are asked."""
-        if math.isinf(self.texts) or not self.goes_on:
+    def in_all_texts(self, answers: dict[str, Finding], rules: Rules) -> dict[str, Finding]:
+        """The answers with the texts that are needed in all, where only some are asked or have a number."""
+        if rules.is_early:
             return answers
         return {
-            name: replace(answer, texts_needed=answer.texts_needed and texts_in_all(answer.texts_needed))
+            name: replace(
+                answer, texts_needed=texts_in_all(answer.texts_needed, int(answer.statistic.n), rules.evidence.texts)
+            )
+            if answer.texts_needed and answer.evidence
+            else answer
             for name, answer in answers.items()
         }
 
 
-def texts_in_all(asked: int) -> int:
-    """The texts of an audit in which a question of the first and of every third block is asked of so many texts.
+def texts_in_all(needed: int, defined: int, texts: int) -> int | None:
+    """The texts of an audit that give so many numbers, if so many of its texts gave some; None if none gave one.
 
-    Larger numbers are rounded up to one digit, as they are orders of magnitude.
-
-    >>> [texts_in_all(asked) for asked in (12, 25, 40, 100, 150_000)]
-    [12, 25, 80, 300, 500000]
+    >>> [texts_in_all(needed, 20, 28) for needed in (12, 25, 40, 100, 150_000)]
+    [20, 40, 60, 200, 300000]
     """
-    if asked <= MIN_EXAMPLES:
-        return asked
-    texts = SIDE_TEXTS + SIDE_STRIDE * (asked - SIDE_TEXTS)
-    unit: int = 10 ** int(math.log10(texts))
-    return math.ceil(texts / unit) * unit
+    if not defined:
+        return None
+    return order_of_magnitude(needed * texts / defined)

