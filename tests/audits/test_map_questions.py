@@ -22,7 +22,7 @@ from heedful.audits.evidence import BlockAttributions, TextSample, _Explained
 from heedful.audits.map_questions import CLASS_CHANGE, CLASS_TEXTS, ClassSensitive, Polarity, known_difference
 from heedful.audits.questions import TOPICS
 from heedful.audits.schedule import AuditOptions, audit
-from heedful.audits.topics import SIDE_STRIDE, SIDE_TEXTS
+from heedful.audits.topics import SIDE_STRIDE, SIDE_TEXTS, Question, texts_in_all
 from heedful.audits.verdict_rules import NULL
 from heedful.audits.work_list import FinishedWork
 from heedful.models.attentive import VOCAB_SIZE, random_texts
@@ -158,6 +158,15 @@ def test_side_questions_are_asked_of_the_first_texts_and_a_third_of_the_others()
     stable = [block for block in range(12) if TOPICS["stable"].is_asked(block, SIDE_TEXTS)]
     assert stable == [0, 1, 2, 3, 4, 5, 5 + SIDE_STRIDE, 5 + 2 * SIDE_STRIDE]
     assert CLASS_TEXTS < SIDE_TEXTS
+
+
+def test_texts_that_would_decide_count_those_that_are_not_asked_and_those_that_give_no_number() -> None:
+    stable = TOPICS["stable"]
+    assert isinstance(stable, Question)
+    assert texts_in_all(12, 2, 2, stable) == 30  # as many as any verdict needs, to one digit
+    assert texts_in_all(40, 20, 20, stable) == SIDE_TEXTS + SIDE_STRIDE * (40 - SIDE_TEXTS)
+    assert texts_in_all(12, 6, 30, stable) == 200  # 60 asked, which are 20 and a third of 120 more
+    assert texts_in_all(12, 0, 30, stable) is None
 
 
 def test_maps_that_differ_little_do_not_tell_classes_apart() -> None:

@@ -281,6 +281,7 @@ class AuditAnalysis:
             seconds={name: self.costs[label] for name in methods if (label := f"{name} scores") in self.costs},
             optimized_for={name: self._optimized_for(method) for name, method in methods.items()},
             tags={name: self._tags(method) for name, method in methods.items()},
+            asked={question.name: work.count_asked(question) for question in QUESTIONS},
             text_seconds=self.seconds / max(1, len(work.uids)),
         )
 

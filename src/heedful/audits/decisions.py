@@ -163,7 +163,9 @@ def decide(
 def _missing(answer: Finding, texts: int, text_seconds: float) -> str:
     """What is not known of something required, about how many texts would tell, and how long these would take."""
     more = ""
-    if answer.texts_needed:
+    if answer.texts_needed and answer.texts_needed <= texts:
+        more = " (more minutes for these texts would decide)"
+    elif answer.texts_needed:
         minutes = text_seconds * (answer.texts_needed - texts) / 60
         longer = f", some {order_of_magnitude(minutes)} more minutes," if minutes > 0 else ""
         more = f" (about {answer.texts_needed} texts{longer} would decide)"

@@ -325,7 +325,8 @@ class HoldsUnderInfill(Question):
         judge = self.judge(rules)
         if judge is None:
             return {name: rules.not_asked(self.name, name) for name in rules.evidence.methods}
-        return {name: self._answer(judge, answer) for name, answer in judge.faithful().items()}
+        answers = {name: self._answer(judge, answer) for name, answer in judge.faithful().items()}
+        return self.in_all_texts(answers, rules)
 
     def _answer(self, judge: Rules, answer: Finding) -> Finding:
         """The answer in words of its own."""

@@ -21,6 +21,7 @@ from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import MeanScale, Rules, Thresholds
 from heedful.figures import Chart
 from heedful.formatting import order_of_magnitude
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.results import Finding, Statistic
 from heedful.store.recipe import Recipe
 from heedful.types import Method
@@ -131,6 +132,18 @@ class Question(Topic):
         """The numbers of these thresholds that the answers depend on."""
         return (self.threshold(thresholds),)
 
+    def in_all_texts(self, answers: dict[str, Finding], rules: Rules) -> dict[str, Finding]:
+        """The answers with the texts that are needed in all, where only some are asked or have a number."""
+        asked = rules.evidence.asked.get(self.name, 0)
+        if rules.is_early or math.isinf(self.texts):
+            return answers
+        return {
+            name: replace(answer, texts_needed=texts_in_all(answer.texts_needed, int(answer.statistic.n), asked, self))
+            if answer.texts_needed and answer.evidence
+            else answer
+            for name, answer in answers.items()
+        }
+
     @abstractmethod
     def answers(self, rules: Rules) -> dict[str, Finding]:
         """The verdict on every method."""
@@ -167,26 +180,17 @@ class MeanQuestion(Question):
         scale = MeanScale(self.metric, self.lowest, self.highest, limit, self.chance)
         return self.in_all_texts(rules.judge_means(self.name, table, scale, self.reason), rules)
 
-    def in_all_texts(self, answers: dict[str, Finding], rules: Rules) -> dict[str, Finding]:
-        """The answers with the texts that are needed in all, where only some are asked or have a number."""
-        if rules.is_early:
-            return answers
-        return {
-            name: replace(
-                answer, texts_needed=texts_in_all(answer.texts_needed, int(answer.statistic.n), rules.evidence.texts)
-            )
-            if answer.texts_needed and answer.evidence
-            else answer
-            for name, answer in answers.items()
-        }
 
+def texts_in_all(needed: int, defined: int, asked: int, question: Question) -> int | None:
+    """The texts of an audit in which a question would give so many numbers; None if it gave none so far.
 
-def texts_in_all(needed: int, defined: int, texts: int) -> int | None:
-    """The texts of an audit that give so many numbers, if so many of its texts gave some; None if none gave one.
+    The result is rounded up to one digit, as it is an order of magnitude.
 
-    >>> [texts_in_all(needed, 20, 28) for needed in (12, 25, 40, 100, 150_000)]
-    [20, 40, 60, 200, 300000]
+    Args:
+        defined: numbers that it gave for the texts that it was `asked` of.
     """
     if not defined:
         return None
-    return order_of_magnitude(needed * texts / defined)
+    wanted = needed * max(asked, defined) / defined
+    later = max(0.0, wanted - question.texts)
+    return order_of_magnitude(max(wanted - later + SIDE_STRIDE * later, MIN_EXAMPLES))

@@ -202,6 +202,11 @@ class FinishedWork:
                     recipes.setdefault((item.topic.name, item.method, item.recipe.kind), []).append(item.recipe)
         return recipes
 
+    def count_asked(self, topic: Topic) -> int:
+        """The texts of which a question was asked."""
+        blocks = (block for block in self.full if topic.is_asked(block, self.plan.first_texts(topic.texts)))
+        return sum(len(block_range(block)) for block in blocks)
+
     def recipes(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> Sequence[Recipe]:
         """The recipes of one kind that a question has for a method, one per block or text."""
         return self._recipes.get((topic.name, method, kind.kind), ())
