@@ -137,8 +137,16 @@ def certainty(audit: Audit) -> str:
         f"ones. This audit has been evaluated {times}. The tests of an evaluation err with probability .05/2{power} = "
         f"{0.05 / 2**audit.look:.3g} at most, and those of all evaluations together with .05, however often the audit "
         f"goes on; so each further one needs stronger evidence. Intervals, in parentheses, have level "
-        f"{100 * audit.level:.4g} %."
+        f"{100 * audit.level:.4g} % for {data.noun} like these. A kind of {data.noun[:-1]} that is rarer than one in "
+        f"{math.floor(1 / _unseen_share(audit))} may be missing from them: the tests allow for failures on such "
+        f"{data.noun}, the intervals do not."
     )
+
+
+def _unseen_share(audit: Audit) -> float:
+    """The share of a kind of text of which the audited ones hold none with the error probability of the tests."""
+    texts = max(1, audit.data.texts - audit.data.added)
+    return float(1 - math.pow((1 - audit.level) / 2, 1 / texts))
 
 
 def methods_table(audit: Audit) -> TableView:

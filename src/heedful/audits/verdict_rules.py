@@ -8,8 +8,8 @@ That a method is better is tested by the studentized bootstrap, and beside it ag
 method that fails on every twentieth text fails on none of 28 texts in 24 % of samples, and a bootstrap knows nothing of
 that. A text that was not drawn may lose as much as the best explanation gains on any text, since random orders gain
 nothing on average. That a method is not better is tested by bounds of means of bounded values
-(`measures.bounded_mean`), where such a text may gain as much. Every test has Holm's correction, and an interval has the
-bounds of these tests.
+(`measures.bounded_mean`), where such a text may gain as much. Every test has Holm's correction. An interval has the bounds
+of the bootstrap and of the bounded mean: its lower end speaks of texts like those that were drawn.
 
 The level does not hold where texts of a kind that was not drawn have more at stake than all that were: no sample tells.
 
@@ -39,7 +39,6 @@ from heedful.measures.bounded_mean import (
     ratio_bound,
     sample_size,
     unseen_p_value,
-    unseen_ratio,
 )
 from heedful.measures.hypothesis_tests import RESAMPLES, adjust_holm, studentised_p_values
 from heedful.measures.intervals import mean_intervals, resample_by_length
@@ -317,13 +316,12 @@ class Rules:
             defined((pair[name] - shares[name] * pair[BEST]) / pair[BEST].mean()) for name, pair in pairs.items()
         ]
         bounds = dict(zip(pairs, audit_intervals(residuals, self.alpha, purpose), strict=True))
-        worst, intervals = _largest_loss(gains), {}
+        intervals = {}
         for name, share in shares.items():
             low = high = math.nan
             if len(pairs[name]) >= MIN_EXAMPLES and not math.isnan(share):
-                parts, wholes = defined(pairs[name][name]), defined(pairs[name][BEST])
-                low = min(share + bounds[name].low, unseen_ratio(parts, wholes, worst, self.alpha))
-                high = ratio_bound(parts, wholes, self.alpha)
+                low = share + bounds[name].low
+                high = ratio_bound(defined(pairs[name][name]), defined(pairs[name][BEST]), self.alpha)
             intervals[name] = Interval(share, low, high)
         return intervals
 

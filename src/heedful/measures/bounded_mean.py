@@ -161,19 +161,6 @@ def unseen_p_value(values: _Values, lowest: float) -> float:
     return float(share ** len(values))
 
 
-def unseen_ratio(parts: _Values, wholes: _Values, worst: float, alpha: float) -> float:
-    """The least ratio of two means that failures may make of these, if there are none in 1 - alpha of such samples.
-
-    A failure is a part of -`worst` where the whole is `worst`.
-
-    >>> round(unseen_ratio(np.full(28, 0.5), np.ones(28), 1.0, 0.025), 3), round(0.025 ** (1 / 28), 3)
-    (0.315, 0.877)
-    """
-    odds = math.pow(alpha, -1 / len(parts)) - 1
-    part, whole = float(parts.mean()) - odds * worst, float(wholes.mean())
-    return part / (whole + odds * worst if part > 0 else whole)
-
-
 def ratio_bound(parts: _Values, wholes: _Values, alpha: float) -> float:
     """A bound below which the ratio of two means lies with probability 1 - alpha, where no part exceeds its whole.
 
