@@ -107,14 +107,16 @@ class AuditAnalysis:
     def _by_class(self) -> dict[str, dict[str, Finding]]:
         """The answers on faithfulness by predicted class and method; empty if a single class is predicted.
 
-        The classes with enough texts for a verdict share the error.
+        Of many classes the most frequent ones. Those with enough texts for a verdict share the error.
         """
         names, groups = self.plan.explainer.class_names, self.table.groupby("predicted")["uid"]
         if not names or groups.ngroups < 2:
             return {}
-        judged = int((groups.size() >= MIN_EXAMPLES).sum())
-        alpha, answers = self._rules.alpha / max(1, judged), {}
+        sizes = groups.size().sort_values(ascending=False, kind="stable")[:MOST_CLASSES]
+        alpha, answers = self._rules.alpha / max(1, int((sizes >= MIN_EXAMPLES).sum())), {}
         for number, uids in groups:
+            if number not in sizes:
+                continue
             evidence = replace(self._rules.evidence, erasure=self._erasure(self.work.restricted(uids)), tables={})
             by_method = Rules(evidence, alpha).faithful()
             label = names[int(str(number))]
@@ -422,6 +424,8 @@ class AuditAnalysis:
 
 
 NEVER_PREDICTED = "classes that are never predicted"
+MOST_CLASSES = 20
+"""Predicted classes that have answers of their own."""
 MOST_NAMED = 5
 """Classes that are named in a sentence."""
 MAX_NAMED = 45

@@ -62,8 +62,9 @@ class Faithful(Question):
     measured = (
         "The words that the explanation ranks highest are deleted, or all others are; the number is how much the "
         "prediction changes. Each value is placed between random scores (0 %) and the best explanation that a search "
-        "found for the same text and measure (100 %). The search is exact for short texts; in "
-        "long ones it may miss a better explanation, so that 100 % is a lower bound of what is achievable."
+        "found for the same text and measure (100 %). The search is exact for texts of up to eight words; in longer "
+        "ones it may miss a better explanation, so that 100 % is a lower bound of what is achievable: on generated "
+        "texts of ten words it reached 84 to 100 % of the exact optimum."
     )
     null = (
         "Random scores on the same texts, text by text; and the best of the orders that ignore the model: by word "

@@ -8,8 +8,8 @@ That a method is better is tested by the studentized bootstrap, and beside it ag
 method that fails on every twentieth text fails on none of 28 texts in 24 % of samples, and a bootstrap knows nothing of
 that. A text that was not drawn may lose as much as the best explanation gains on any text, since random orders gain
 nothing on average. That a method is not better is tested by bounds of means of bounded values
-(`measures.bounded_mean`), where such a text may gain as much. Every test has Holm's correction. An interval has the bounds
-of the bootstrap and of the bounded mean: its lower end speaks of texts like those that were drawn.
+(`measures.bounded_mean`), where such a text may gain as much. Every test has Holm's correction. An interval has the
+bounds of the bootstrap and of the bounded mean: its lower end speaks of texts like those that were drawn.
 
 The level does not hold where texts of a kind that was not drawn have more at stake than all that were: no sample tells.
 
