@@ -112,6 +112,14 @@ def order_of_magnitude(amount: float) -> int:
     return math.ceil(amount / unit) * unit
 
 
+def more_minutes(count: int) -> str:
+    """
+    >>> more_minutes(1), more_minutes(20)
+    ('1 more minute', '20 more minutes')
+    """
+    return f"{count} more minute{'' if count == 1 else 's'}"
+
+
 def join_names(names: Sequence[str]) -> str:
     """Names as a list in a sentence.
 

@@ -340,7 +340,7 @@ def test_a_row_follows_the_tags_that_are_stored_with_it(method: Method, pooling:
     source = entry("scores", "attributions", facts={"method": method_name(method)})
     tags = read_tags({TAGS_NOTE: to_json(asdict(tags_of(method)))})
     [row] = [each.row for each in _attribution_rows([_StoredAttributions(source, {"uid": [], "scores": []}, tags)])]
-    assert row == ScoreColumn(row.name, tags.note, is_visible=not tags.is_control, pooling=pooling)
+    assert row == ScoreColumn(row.name, tags.caption, is_visible=not tags.is_control, pooling=pooling)
 
 
 def test_the_note_on_a_method_that_samples_until_it_is_accurate_has_the_mean_of_its_samples() -> None:

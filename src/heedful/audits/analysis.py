@@ -284,7 +284,6 @@ class AuditAnalysis:
             optimized_for={name: self._optimized_for(method) for name, method in methods.items()},
             tags={name: self._tags(method) for name, method in methods.items()},
             asked={question.name: work.count_asked(question) for question in QUESTIONS},
-            text_seconds=self.seconds / max(1, len(work.uids)),
         )
 
     def _erasure(self, work: FinishedWork) -> dict[ErasureKey, pd.DataFrame]:

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from heedful.audits.audit_tables import (
     basis,
     certainty,
     classes_table,
+    decision_reason,
     decision_text,
     decisions_table,
     distance_sentence,
@@ -38,6 +39,7 @@ from heedful.audits.audit_tables import (
     untested_labels,
     ways_table,
 )
+from heedful.audits.decisions import NO_EFFECT
 from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.references import REFERENCES
@@ -82,6 +84,7 @@ class MethodView:
     audit: MethodAudit
     anchor: str
     decision: str
+    reason: str
     symbol: str
     style: str
     share: str
@@ -194,7 +197,8 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "untested": untested_labels(audit),
         "certainty": certainty(audit),
         "downloads": DOWNLOADS,
-        "effects": {row.subset or "all predictions": statistic_text(row) for row in audit.effects},
+        "effects": {row.subset or "all predictions": statistic_text(replace(row, null=math.nan)) for row in audit.effects},
+        "no_effect": NO_EFFECT,
         "provenance": _provenance(audit),
     }
     return "".join(_ANSWER.render(values))
@@ -276,9 +280,18 @@ def _method_views(audit: Audit) -> list[MethodView]:
             for answer in [method.answer(question.name)]
         )
         seconds = f"{format_brief(method.seconds)} s per text" if math.isfinite(method.seconds) else ""
-        decision = decision_text(method)
         views.append(
-            MethodView(method, anchors[method.name], decision, symbol, style, share_text(method), seconds, cells)
+            MethodView(
+                method,
+                anchors[method.name],
+                decision_text(method),
+                decision_reason(audit, method),
+                symbol,
+                style,
+                share_text(method),
+                seconds,
+                cells,
+            )
         )
     return views
 

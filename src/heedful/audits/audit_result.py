@@ -20,8 +20,9 @@ import pandas as pd
 
 from heedful.attributions.method import MethodTags
 from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS, TOPICS
+from heedful.audits.topics import Role
 from heedful.audits.verdict_rules import FAITHFUL, WayShare, measure_label
-from heedful.formatting import page_text
+from heedful.formatting import order_of_magnitude, page_text
 from heedful.results import Decision, Finding, Statistic, Verdict
 from heedful.store.recipe import Json, to_json
 from heedful.types import UserError, user_path
@@ -132,6 +133,14 @@ class MethodAudit:
     def refuted_classes(self) -> tuple[str, ...]:
         """The classes for whose predictions it is not faithful."""
         return tuple(label for label, answer in self.by_class.items() if answer.verdict is Verdict.NOT_SUPPORTED)
+
+    @property
+    def texts_needed(self) -> int | None:
+        """About how many texts would decide all that is required and undecided; None where that is not known."""
+        required = [self.answer(question.name) for question in QUESTIONS if question.role is Role.REQUIRED]
+        sizes = [answer.texts_needed for answer in required if answer.verdict is not Verdict.SUPPORTED]
+        known = [size for size in sizes if size is not None]
+        return max(known) if known and len(known) == len(sizes) else None
 
     def optimizes(self, row: Statistic) -> bool:
         """Whether the method itself optimizes the measure of a statistic."""
@@ -250,6 +259,16 @@ class Audit:
     def method(self, name: str) -> MethodAudit:
         """The audit of one method by its name."""
         return next(method for method in self.methods if method.name == name)
+
+    def minutes_to_decide(self, method: MethodAudit) -> int | None:
+        """About how many more minutes would decide on a method, to one digit; None where that is not known.
+
+        They depend on the machine, so that they are not a part of the reason.
+        """
+        texts = self.data.texts - self.data.added
+        if method.decision not in (Decision.UNDECIDED, Decision.BEATEN) or not 0 < texts < (method.texts_needed or 0):
+            return None
+        return order_of_magnitude(self.seconds * ((method.texts_needed or 0) / texts - 1) / 60)
 
     def __eq__(self, other: object) -> bool:
         """Equality of all values; two undefined numbers are equal."""

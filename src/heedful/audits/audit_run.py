@@ -34,6 +34,7 @@ from heedful.devices import arithmetic_notes
 from heedful.execution.outcome import Outcome, attempt
 from heedful.execution.runner import HERE, OUT_OF_TIME, POOL, run
 from heedful.explainer import Explainer
+from heedful.formatting import more_minutes
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.recommendation import AUDITS
@@ -406,8 +407,9 @@ class AuditRun:
                 break
             more = budget.missing([block])
             items, planned = items + more, planned + budget.seconds(more)
-        self._run_items(items)
-        self._say_finished()
+        if items and budget.left() > 0:
+            self._run_items(items)
+            self._say_finished()
 
     def _say_finished(self) -> None:
         main, _ = self.budget.finished_blocks(self.further)
@@ -509,7 +511,7 @@ class AuditRun:
             source = shlex.join([shown_path(self.explainer.source), shown_path(self.plan.source)])
             command = f"heedful audit {source} --minutes {minutes}"
         note = (
-            f"{texts} {self.plan.noun} are too few, {MIN_EXAMPLES} are needed; about {minutes} more minutes would "
+            f"{texts} {self.plan.noun} are too few, {MIN_EXAMPLES} are needed; about {more_minutes(minutes)} would "
             f"decide, because finished work is kept: {command}"
         )
         self.plan.left_out[VERDICTS] = note

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.verdict_rules import FAITHFUL, WayShare
-from heedful.formatting import format_number, format_share, join_names
+from heedful.formatting import format_number, format_share, join_names, more_minutes
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.report.page import SYMBOLS
 from heedful.results import Decision, Finding, Statistic, Verdict
@@ -75,10 +75,12 @@ def print_audit(audit: Audit) -> None:
         "parentheses.",
         certainty(audit),
     ]
-    print_table((audit.sentence, basis(audit)), columns, [_terminal_row(method) for method in audit.methods], notes)
+    print_table(
+        (audit.sentence, basis(audit)), columns, [_terminal_row(audit, method) for method in audit.methods], notes
+    )
 
 
-def _terminal_row(method: MethodAudit) -> TableRow:
+def _terminal_row(audit: Audit, method: MethodAudit) -> TableRow:
     symbol, _, style = DECISION_STYLES[method.decision]
     cells = (
         method.name,
@@ -88,13 +90,19 @@ def _terminal_row(method: MethodAudit) -> TableRow:
     )
     if method.control:
         return TableRow(cells, style)
-    reason = () if method.decision is Decision.SHOW else (sentence(method.reason),)
+    reason = () if method.decision is Decision.SHOW else (decision_reason(audit, method),)
     doubts = [
         f"{SYMBOLS[verdict]} {verdict.value}: {', '.join(labels)}"
         for verdict in (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED)
         if (labels := [TOPICS[each.question].label for each in method.answers if each.verdict is verdict])
     ]
     return TableRow(cells, style, (*reason, *(["; ".join(doubts)] if doubts else [])))
+
+
+def decision_reason(audit: Audit, method: MethodAudit) -> str:
+    """Why a method has its decision, and about how many more minutes would decide where that is known."""
+    minutes = audit.minutes_to_decide(method)
+    return sentence(method.reason) + ("" if minutes is None else f" That takes about {more_minutes(minutes)}.")
 
 
 def untested_labels(audit: Audit) -> dict[str, str]:
@@ -163,7 +171,7 @@ def methods_table(audit: Audit) -> TableView:
             str(method.tier) if method.tier else "",
             *(format_cell(method.answer(question.name).statistic.value) for question in COLUMN_QUESTIONS),
             format_cell(method.seconds),
-            sentence(method.reason),
+            decision_reason(audit, method),
         )
         for method in audit.methods
     ]

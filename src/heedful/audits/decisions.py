@@ -15,7 +15,7 @@ from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, UNDER_INFILL
 from heedful.audits.topics import Role
 from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, Rules
-from heedful.formatting import format_share, join_names, order_of_magnitude
+from heedful.formatting import format_share, join_names
 from heedful.measures.bounded_mean import p_value
 from heedful.measures.hypothesis_tests import adjust_holm
 from heedful.results import Decision, Finding, Statistic, Verdict
@@ -78,7 +78,7 @@ def _methods(
             reason = f"most predictions do not rest on what it scores: the output falls by {whole.value:.3f} at best"
         elif not is_control:
             better = best if name in beaten else ""
-            decision, reason = decide(findings, better, evidence.texts, evidence.text_seconds)
+            decision, reason = decide(findings, better, evidence.texts)
             if decision is Decision.SHOW and tiers[name] > 1:
                 reason += f"; {first} is clearly more faithful, but may not be shown"
         audits.append(
@@ -121,9 +121,7 @@ def other_thresholds(rules: Rules, effects: Sequence[Statistic] = ()) -> tuple[O
     return tuple(others)
 
 
-def decide(
-    answers: Mapping[str, Finding], better: str = "", texts: int = 0, text_seconds: float = math.nan
-) -> tuple[Decision, str]:
+def decide(answers: Mapping[str, Finding], better: str = "", texts: int = 0) -> tuple[Decision, str]:
     """Whether an explanation may be shown, and why.
 
     *may be shown*: passes what is required, fails nothing that is desired, and none that passes what is required is
@@ -135,7 +133,6 @@ def decide(
         answers: by question.
         better: a clearly more faithful method that passes what is required; empty if there is none.
         texts: that were audited.
-        text_seconds: that the audit of one takes; NaN where unknown.
     """
     by_role = {role: [answers[each.name] for each in QUESTIONS if each.role is role] for role in Role}
     faults = [answer.reason for answer in by_role[Role.REQUIRED] if answer.verdict is Verdict.NOT_SUPPORTED]
@@ -145,7 +142,7 @@ def decide(
             return Decision.MISLEADING, f"people find it plausible, but {reason}"
         return Decision.HIDE, reason
     unknown = [answer for answer in by_role[Role.REQUIRED] if answer.verdict is not Verdict.SUPPORTED]
-    open_questions = [_missing(answer, texts, text_seconds) for answer in unknown]
+    open_questions = [_missing(answer, texts) for answer in unknown]
     failed = [
         f"not {answer.question}: {answer.reason}"
         for answer in by_role[Role.DESIRED]
@@ -160,15 +157,13 @@ def decide(
     return Decision.SHOW, answers[FAITHFUL].reason
 
 
-def _missing(answer: Finding, texts: int, text_seconds: float) -> str:
-    """What is not known of something required, about how many texts would tell, and how long these would take."""
+def _missing(answer: Finding, texts: int) -> str:
+    """What is not known of something required, and about how many texts would tell."""
     more = ""
     if answer.texts_needed and answer.texts_needed <= texts:
         more = " (more minutes for these texts would decide)"
     elif answer.texts_needed:
-        minutes = text_seconds * (answer.texts_needed - texts) / 60
-        longer = f", some {order_of_magnitude(minutes)} more minutes," if minutes > 0 else ""
-        more = f" (about {answer.texts_needed} texts{longer} would decide)"
+        more = f" (about {answer.texts_needed} texts would decide)"
     state = "not tested" if answer.verdict is Verdict.NOT_TESTED else "undecided"
     return f"{state} whether it is {answer.question}: {answer.reason}{more}"
 

@@ -25,6 +25,7 @@ from heedful.audits.evidence import (
 from heedful.audits.work_list import AuditPlan, WorkItem
 from heedful.execution.outcome import Outcome, attempt
 from heedful.execution.runner import HERE, POOL, count_workers
+from heedful.formatting import more_minutes
 from heedful.store.workspace import Workspace
 from heedful.types import Method
 
@@ -291,10 +292,10 @@ class TimeBudget:
                 continue
             plan.methods.pop(name, None)
             cost = sum(item.seconds(self.costs) for item in owned if item.block == 0)
+            minutes = self.minutes_of(self.seconds(self.before_and(owned)))
             plan.left_out[name] = (
                 f"there was no time: it takes about {cost:.1f} s per text with its controls; about "
-                f"{self.minutes_of(self.seconds(self.before_and(owned)))} more minutes would include it, or name it to "
-                "include it first"
+                f"{more_minutes(minutes)} would include it, or name it to include it first"
             )
             say(f"Left out: {name}: {plan.left_out[name]}.")
         return added
@@ -311,6 +312,6 @@ class TimeBudget:
             if missing:
                 del self.plan.methods[name]
                 self.plan.left_out[name] = (
-                    f"it was not finished when the time was up; about {self.minutes_of(self.seconds(missing))} more "
-                    "minutes would include it"
+                    "it was not finished when the time was up; about "
+                    f"{more_minutes(self.minutes_of(self.seconds(missing)))} would include it"
                 )

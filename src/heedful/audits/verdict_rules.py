@@ -113,7 +113,6 @@ class AuditEvidence:
         optimized_for: by method, the measures that it optimizes itself, as `measure_label` names them.
         tags: by method, what its heat-maps can show.
         asked: of how many texts each question was asked that is not asked of all.
-        text_seconds: of the whole audit so far, per text of these tables; NaN where unknown.
     """
 
     methods: tuple[str, ...]
@@ -126,7 +125,6 @@ class AuditEvidence:
     optimized_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tags: Mapping[str, MethodTags] = field(default_factory=dict)
     asked: Mapping[str, int] = field(default_factory=dict)
-    text_seconds: float = math.nan
 
     @property
     def texts(self) -> int:
