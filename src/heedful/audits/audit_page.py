@@ -197,7 +197,9 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "untested": untested_labels(audit),
         "certainty": certainty(audit),
         "downloads": DOWNLOADS,
-        "effects": {row.subset or "all predictions": statistic_text(replace(row, null=math.nan)) for row in audit.effects},
+        "effects": {
+            row.subset or "all predictions": statistic_text(replace(row, null=math.nan)) for row in audit.effects
+        },
         "no_effect": NO_EFFECT,
         "provenance": _provenance(audit),
     }
