@@ -398,7 +398,7 @@ class AuditRun:
             return
         added = budget.add_methods(self.further, self.leave_out, self.say)
         if added:
-            self.say(f"Added: {', '.join(added)}.")
+            self.say(f"Added: {', '.join(added)}; about {budget.planned_texts()} {self.plan.noun} with them.")
         # The estimate is rough: the time decides, and a block that is begun is finished by the next call.
         items = budget.missing(first)
         planned = budget.seconds(items)

@@ -64,7 +64,7 @@ class Faithful(Question):
         "prediction changes. Each value is placed between random scores (0 %) and the best explanation that a search "
         "found for the same text and measure (100 %). The search is exact for texts of up to eight words; in longer "
         "ones it may miss a better explanation, so that 100 % is a lower bound of what is achievable: on generated "
-        "texts of ten words it reached 84 to 100 % of the exact optimum."
+        "texts of ten words it reached 84 to 100 % of the exact optimum, on sentences of film reviews 95 to 100 %."
     )
     null = (
         "Random scores on the same texts, text by text; and the best of the orders that ignore the model: by word "
