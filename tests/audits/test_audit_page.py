@@ -180,7 +180,7 @@ def test_the_answer_page_says_what_other_thresholds_would_decide() -> None:
     assert "0.35 → may be shown: lime" in Elements(answer_html(AUDIT)).text
     table = decisions_table(AUDIT)
     [lime] = [row for row in table.rows if row[0] == "lime"]
-    assert lime[1:] == ("not alone",) * 9 + ("may be shown",) + ("not alone",) * 3
+    assert lime[1:] == ("not alone",) * 11 + ("may be shown",) + ("not alone",) * 3
     assert "other_thresholds" not in answer_html(replace(AUDIT, other_thresholds=()))
 
 

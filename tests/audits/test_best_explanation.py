@@ -46,6 +46,18 @@ class AnyGame(Game):
         return replace(trace, logits=self.weights[members].unsqueeze(1))
 
 
+class EitherWord(Game):
+    """1 while one of the words 5 and 9 is there: no single removal has an effect."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.zeros(64))
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        trace = super().forward(batch, embeddings=embeddings, attention=attention)
+        is_there = ((batch.inputs == 5) | (batch.inputs == 9)) & batch.mask
+        return replace(trace, logits=is_there.any(1, keepdim=True).double())
+
+
 def texts(*lengths: int, seed: int = 0) -> Batch:
     """Texts of random words."""
     draw = Generator().manual_seed(seed)
@@ -297,6 +309,18 @@ def test_the_slack_of_the_search_against_exact_enumeration(name: str) -> None:
         chance = torch.stack([getattr(order, measure) for order in orders]).mean(0)
         best, reached = ((getattr(each, measure) - chance).mean() for each in (exact, found))
         assert least <= float(reached / best) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("length", [9, 14, 23, 40])
+def test_evidence_that_is_given_twice_is_found_whatever_the_length(length: int) -> None:
+    rows = [[20 + place for place in range(length)] for _ in range(3)]
+    for row, places in zip(rows, ((0, 1), (3, length - 1), (length // 2, 2)), strict=True):
+        row[places[0]], row[places[1]] = 5, 9
+    batch = words(*map(tuple, rows))
+    best = search_best_erasure(EitherWord(), batch, torch.zeros(3, dtype=torch.long), "delete")
+    # Zero after the first removal, and one after all others.
+    steps = len(sizes_of(length))
+    assert best.comprehensiveness.tolist() == pytest.approx([(steps - 1) / steps] * 3)
 
 
 def test_the_best_explanation_of_a_sum_is_its_weights() -> None:

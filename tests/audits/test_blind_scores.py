@@ -20,6 +20,7 @@ EXPECTED = {
     "word length": [[3.0, 4.0, 5.0], [3.0, 3.0, 0.0]],
     "word rarity": [[-math.log(2), 0.0, 0.0], [-math.log(2), 0.0, 0.0]],
     "word position": [[0.0, -1.0, -2.0], [0.0, -1.0, 0.0]],
+    "reversed position": [[0.0, 1.0, 2.0], [0.0, 1.0, 0.0]],
 }
 
 
@@ -45,7 +46,7 @@ def test_a_sentence_has_the_letters_of_its_words_and_their_mean_rarity_and_posit
     text, other = Example("a", ("The film sings. The end",), 0), Example("b", ("the film",), 0)
     batch = Words().fit([text])([text])
     expected = {"word length": [13.0, 6.0], "word rarity": [-2 * math.log(2) / 3, -math.log(2) / 2]}
-    expected["word position"] = [-1.0, -3.5]
+    expected |= {"word position": [-1.0, -3.5], "reversed position": [1.0, 3.5]}
     for rule in BLIND_RULES:
         method = BlindScores(rule, "sentence").of_texts([text], document_counts([text, other]))
         scores = method(MODEL, batch, torch.zeros(1, dtype=torch.long)).scores[0].tolist()

@@ -27,6 +27,7 @@ from heedful.audits.questions import QUESTIONS, TOPICS
 from heedful.audits.topics import Question
 from heedful.audits.verdict_rules import (
     ALPHA,
+    BEHIND,
     BEST,
     MIN_ANSWER_TEXTS,
     NULL,
@@ -476,21 +477,26 @@ def answers(verdicts: Mapping[str, Verdict]) -> dict[str, Finding]:
     }
 
 
+def gap(verdict: Verdict) -> Finding:
+    """How far a method is behind lime."""
+    return Finding(verdict, "m", (Statistic(BEHIND, "m", "lime", 0.2, null=0.15),), "20 % behind lime", BEHIND)
+
+
 def test_every_decision_by_its_rule() -> None:
     asked = ("faithful", "model-dependent", "stable", "complete", "plausible")
     seen = set()
     for verdicts in itertools.product(Verdict, repeat=5):
         faithful, model, stable, complete, plausible = verdicts
-        for better in ("", "lime"):
+        for behind in (None, YES, OPEN, NO):
             if NO in (faithful, model):
                 expected = Decision.MISLEADING if plausible is YES else Decision.HIDE
-            elif better:
+            elif behind is NO:
                 expected = Decision.BEATEN
-            elif (faithful, model) != (YES, YES):
+            elif (faithful, model) != (YES, YES) or behind is OPEN:
                 expected = Decision.UNDECIDED
             else:
                 expected = Decision.NOT_ALONE if NO in (stable, complete) else Decision.SHOW
-            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), better)
+            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), behind and gap(behind))
             assert decision is expected
             assert reason
             seen.add(decision)
@@ -500,8 +506,10 @@ def test_every_decision_by_its_rule() -> None:
 def test_a_decision_names_what_is_missing() -> None:
     mixed = answers({"faithful": OPEN, "model-dependent": YES, "stable": NO})
     mixed["faithful"] = replace(mixed["faithful"], texts_needed=77)
-    _, reason = decide(mixed, "lime")
+    _, reason = decide(mixed, gap(NO))
     assert all(word in reason for word in ("about faithful", "77", "about stable", "lime"))
+    _, reason = decide(answers({"faithful": YES, "model-dependent": YES}), replace(gap(OPEN), texts_needed=88), 28)
+    assert all(word in reason for word in ("lime", "88", "15 %"))
     _, reason = decide(answers({"faithful": NO, "model-dependent": NO}))
     assert "about faithful" in reason
     assert "about model-dependent" in reason
@@ -532,6 +540,8 @@ def test_every_threshold_is_halved_and_doubled_or_brought_half_the_way_to_one() 
         ("least_share", 0.2),
         ("tier_margin", 0.025),
         ("tier_margin", 0.1),
+        ("lead", 0.075),
+        ("lead", 0.3),
         ("model_change", 0.25),
         ("model_change", 0.75),
         ("model_excess", 0.05),
@@ -570,7 +580,7 @@ def test_other_thresholds_decide_as_an_audit_with_these_thresholds_would() -> No
     assert decisions["stable_correlation", 0.35]["dear"] is Decision.SHOW
     assert decisions["stable_correlation", 0.85]["dear"] is Decision.NOT_ALONE
     assert decisions["complete_error", 0.1]["cheap"] is Decision.NOT_ALONE  # it is still not stable
-    assert decisions["tier_margin", 0.1]["lesser"] is Decision.BEATEN
+    assert decisions["lead", 0.3]["lesser"] is Decision.BEATEN
 
 
 def test_a_share_between_two_thresholds_is_decided_by_the_threshold() -> None:
@@ -686,8 +696,49 @@ def test_only_what_passes_everything_required_beats_another() -> None:
     decisions = {name: each.decision for name, each in found.items()}
     assert decisions == {"shown": Decision.SHOW, "lesser": Decision.BEATEN, "hidden": Decision.UNDECIDED}
     assert "hidden" in found["shown"].reason
-    assert "shown is" in found["lesser"].reason
+    assert "behind shown" in found["lesser"].reason
     assert "Show shown" in answer_sentence([*found.values()])
+
+
+def three_gaps(texts: int) -> Rules:
+    """`near` is 5 % of the achievable behind `best`, `middle` 22 %, `far` 60 %, each on some texts much more."""
+    draw = np.random.default_rng(3)
+    columns = {"best": np.full(texts, 0.9)}
+    for name, mean, spread in (("near", 0.05, 0.12), ("middle", 0.22, 0.27), ("far", 0.6, 0.5)):
+        columns[name] = 0.9 - mean - spread * standardized(draw.normal(size=texts))
+    given = gains_of(columns, np.full(texts, 1.0))
+    tables = {"model-dependent": pd.DataFrame(dict.fromkeys(columns, column(0.95, texts, 0.01)))}
+    return Rules(replace(given, tables={**tables, "stable": tables["model-dependent"]}), LEVEL)
+
+
+def standardized(values: Column) -> Column:
+    """Values of mean 0 and variance 1, so that a sample has the gap that was planted."""
+    return (values - values.mean()) / values.std()
+
+
+@pytest.mark.parametrize(("texts", "middle"), [(28, Decision.UNDECIDED), (400, Decision.BEATEN)])
+def test_with_more_texts_a_method_is_decided_and_none_that_was_shown_is_taken_back(
+    texts: int, middle: Decision
+) -> None:
+    rules = three_gaps(texts)
+    found = {method.name: method for method in judge_methods(rules)}
+    decisions = {name: method.decision for name, method in found.items()}
+    assert decisions == {"best": Decision.SHOW, "near": Decision.SHOW, "middle": middle, "far": Decision.BEATEN}
+    assert found["best"].behind is None
+    row = rules.behind("best")["middle"].statistic
+    assert (row.value, row.null, row.n) == (pytest.approx(0.22), THRESHOLDS.lead, texts)
+    assert row.low < 0.22 < row.high
+
+
+def test_where_all_explanations_fail_they_are_refuted_and_not_the_measure() -> None:
+    texts, draw = 120, np.random.default_rng(6)
+    columns = {name: draw.normal(0, 0.02, texts) for name in "ab"}
+    for keys in (KEYS[:1], KEYS):
+        table = pd.DataFrame({**columns, NULL: 0.0, BEST: np.full(texts, 0.5)})
+        tables = {key: table if SIGNS[key[0]] > 0 else table * -1 for key in keys}
+        rules = Rules(AuditEvidence(tuple(columns), frozenset(), tables), LEVEL)
+        assert not rules.struck
+        assert {answer.verdict for answer in rules.faithful().values()} == {NO}
 
 
 def test_the_best_so_far_is_the_most_faithful_one_that_is_not_beaten() -> None:
@@ -712,7 +763,8 @@ def test_where_most_predictions_rest_on_no_word_nothing_is_shown() -> None:
     assert "negative" in nothing_sentence(by_class, LEVEL)
     assert "positive" not in nothing_sentence(by_class, LEVEL)
     assert judge_methods(rules, by_class) == judge_methods(rules)
-    # A point estimate from too few texts says nothing.
+    # A point estimate from too few texts says nothing, and no look is counted before there are enough.
+    assert nothing_sentence([effect(none)], LEVEL) == ""
     assert nothing_sentence([effect(none[:11])], LEVEL) == ""
     assert nothing_sentence([effect(np.r_[none[:9], np.full(5, 0.06)])], LEVEL) == ""
     # Nor do most texts, if the others have so large an effect that the mean has one.

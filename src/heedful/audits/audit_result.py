@@ -107,6 +107,8 @@ class MethodAudit:
         by_way: faithfulness under each way of removing words, of which infill is the last.
         by_class: the answer on faithfulness on the texts of each predicted class.
         tags: what its scores are made of, and what a heat-map of them can show.
+        behind: how far it is behind the most faithful method that passes what is required, and whether that is clearly
+            not far; None for that one, for controls, and if no method passes.
     """
 
     name: str
@@ -124,6 +126,7 @@ class MethodAudit:
     by_way: tuple[WayShare, ...] = ()
     by_class: Mapping[str, Finding] = field(default_factory=dict)
     tags: MethodTags = MethodTags()
+    behind: Finding | None = None
 
     def answer(self, question: str) -> Finding:
         """The answer to one question."""
@@ -138,6 +141,7 @@ class MethodAudit:
     def texts_needed(self) -> int | None:
         """About how many texts would decide all that is required and undecided; None where that is not known."""
         required = [self.answer(question.name) for question in QUESTIONS if question.role is Role.REQUIRED]
+        required += [] if self.decision is Decision.BEATEN or self.behind is None else [self.behind]
         sizes = [answer.texts_needed for answer in required if answer.verdict is not Verdict.SUPPORTED]
         known = [size for size in sizes if size is not None]
         return max(known) if known and len(known) == len(sizes) else None

@@ -40,7 +40,8 @@ DOWNLOADS = (
 )
 THRESHOLD_LABELS = {
     "least_share": ("faithful, holds under infill: share of the achievable that must be exceeded", True),
-    "tier_margin": ("tiers, another is better: lead of the better method, as a share of the achievable", True),
+    "tier_margin": ("tiers: lead of the better tier, as a share of the achievable", True),
+    "lead": ("another is better: lead of the most faithful method, as a share of the achievable", True),
     "model_change": ("depends on the model: change under random weights that must be exceeded", False),
     "model_excess": ("depends on the model: this change beyond that under another seed and a tiny edit", False),
     "stable_correlation": ("stable: rank correlation that must be exceeded", False),

@@ -167,7 +167,8 @@ class _TextSearch:
         places = {removes: {word: place for place, word in enumerate(order)} for removes, order in ranked.items()}
         both = sorted(range(self.words), key=lambda word: (places[True][word] + places[False][word], word))
         orders = [*ranked.values(), both]
-        largest = max((size for size in self.bins if size <= len(chosen)), default=0)
+        # Pairs also where no bin has two words: a single removal shows nothing of evidence that is given twice.
+        largest = max((size for size in (2, *self.bins) if size <= min(len(chosen), max(self.bins))), default=0)
         for removes in (True, False):
             yield from self._grow(chosen, removes=removes, largest=largest, beam=self.beam)
             begun = [(), *(path.order for path in self.paths[removes])]

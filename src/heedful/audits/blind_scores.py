@@ -25,8 +25,11 @@ BLIND_RULES: Mapping[str, _Score] = {
     WORD_LENGTH: lambda words, _: [float(len(word)) for word in words],
     "word rarity": lambda words, counts: [-math.log(counts[word.lower()]) for word in words],
     "word position": lambda words, _: [-float(place) for place in range(len(words))],
+    "reversed position": lambda words, _: [float(place) for place in range(len(words))],
 }
-"""Scores of the words of a text, the highest first: the longest, the rarest in the data, the first.
+"""Scores of the words of a text, the highest first: the longest, the rarest in the data, the first, the last.
+
+Stop words are the least rare ones.
 
 A sentence or segment has the mean of its words; its length is that of all of them, because removing more letters
 changes more, whatever the model.

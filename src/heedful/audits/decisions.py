@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +15,17 @@ from heedful.attributions.method import MethodTags
 from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, UNDER_INFILL
 from heedful.audits.topics import Role
-from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, Rules
+from heedful.audits.verdict_rules import BEHIND, FAITHFUL, MIN_ANSWER_TEXTS, Rules
 from heedful.formatting import format_share, join_names
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import p_value
 from heedful.measures.hypothesis_tests import adjust_holm
 from heedful.results import Decision, Finding, Statistic, Verdict
 
 NO_EFFECT = 0.05
 """Where the probability of a prediction falls by less than this without the best words found, words do not matter."""
-CHEAP_SECONDS = 0.1
-"""Below this nobody waits for an explanation."""
+CHEAP_SECONDS, EQUAL_COSTS = 0.1, 3.0
+"""Below so many seconds nobody waits for an explanation; costs within this factor are equal."""
 UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
 """What has a score in a text or an image."""
 _Answers = Mapping[str, Mapping[str, Finding]]
@@ -66,7 +68,7 @@ def _methods(
         max(names, key=lambda name: (faithful[name].statistic.value, name), default="")
         for names in (passing, [name for name in others if tiers[name] == 1])
     )
-    beaten = rules.clearly_less_faithful(best) if best else set()
+    behind = rules.behind(best) if best else {}
     whole = next((row for row in groups_without_effect(effects, rules.alpha) if not row.subset), None)
     for name in evidence.methods:
         findings = {question: by_method[name] for question, by_method in answers.items()}
@@ -77,9 +79,8 @@ def _methods(
             decision = Decision.HIDE
             reason = f"most predictions do not rest on what it scores: the output falls by {whole.value:.3f} at best"
         elif not is_control:
-            better = best if name in beaten else ""
-            decision, reason = decide(findings, better, evidence.texts)
-            if decision is Decision.SHOW and tiers[name] > 1:
+            decision, reason = decide(findings, behind.get(name), evidence.texts)
+            if decision is Decision.SHOW and tiers[name] > 1 and first not in passing:
                 reason += f"; {first} is clearly more faithful, but may not be shown"
         audits.append(
             MethodAudit(
@@ -95,9 +96,10 @@ def _methods(
                 reason=reason,
                 optimized_for=evidence.optimized_for.get(name, ()),
                 tags=evidence.tags.get(name, MethodTags()),
+                behind=behind.get(name),
             )
         )
-    return tuple(sorted(audits, key=_order))
+    return _ranked(audits)
 
 
 def other_thresholds(rules: Rules, effects: Sequence[Statistic] = ()) -> tuple[OtherThreshold, ...]:
@@ -121,17 +123,18 @@ def other_thresholds(rules: Rules, effects: Sequence[Statistic] = ()) -> tuple[O
     return tuple(others)
 
 
-def decide(answers: Mapping[str, Finding], better: str = "", texts: int = 0) -> tuple[Decision, str]:
+def decide(answers: Mapping[str, Finding], behind: Finding | None = None, texts: int = 0) -> tuple[Decision, str]:
     """Whether an explanation may be shown, and why.
 
-    *may be shown*: passes what is required, fails nothing that is desired, and none that passes what is required is
-    clearly more faithful. *looks right but is not*: plausible to people, but fails what is required. *not to be shown*:
-    fails what is required. *another is better*: one that passes what is required is clearly more faithful. *undecided*:
-    something required is not known yet. *not alone*: passes what is required, but fails what is desired.
+    *may be shown*: passes what is required, fails nothing that is desired, and is clearly not far behind the most
+    faithful one that passes what is required. *looks right but is not*: plausible to people, but fails what is
+    required. *not to be shown*: fails what is required. *another is better*: clearly far behind that one. *undecided*:
+    something required is not known yet, or whether it is far behind. *not alone*: passes what is required, but fails
+    what is desired.
 
     Args:
         answers: by question.
-        better: a clearly more faithful method that passes what is required; empty if there is none.
+        behind: as in `Rules.behind`; None for the most faithful method, and if no method passes what is required.
         texts: that were audited.
     """
     by_role = {role: [answers[each.name] for each in QUESTIONS if each.role is role] for role in Role}
@@ -148,8 +151,11 @@ def decide(answers: Mapping[str, Finding], better: str = "", texts: int = 0) -> 
         for answer in by_role[Role.DESIRED]
         if answer.verdict is Verdict.NOT_SUPPORTED
     ]
-    if better:
-        return Decision.BEATEN, "; ".join((f"{better} is clearly more faithful", *open_questions, *failed))
+    if behind is not None and behind.verdict is Verdict.NOT_SUPPORTED:
+        beaten = f"{behind.reason}, clearly more than {_limit(behind)}"
+        return Decision.BEATEN, "; ".join((beaten, *open_questions, *failed))
+    if behind is not None and behind.verdict is not Verdict.SUPPORTED:
+        open_questions.append(_missing(behind, texts))
     if open_questions:
         return Decision.UNDECIDED, "; ".join((*open_questions, *failed))
     if failed:
@@ -165,20 +171,43 @@ def _missing(answer: Finding, texts: int) -> str:
     elif answer.texts_needed:
         more = f" (about {answer.texts_needed} texts would decide)"
     state = "not tested" if answer.verdict is Verdict.NOT_TESTED else "undecided"
-    return f"{state} whether it is {answer.question}: {answer.reason}{more}"
+    claim = f"more than {_limit(answer)} behind" if answer.question == BEHIND else answer.question
+    return f"{state} whether it is {claim}: {answer.reason}{more}"
 
 
-def _order(audit: MethodAudit) -> tuple[bool, int, float, float, str]:
-    """Decision first; among those that may be shown the cheapest, among equally cheap ones the most faithful first.
+def _limit(behind: Finding) -> str:
+    """How far behind the most faithful method a method is not shown."""
+    return format_share(behind.statistic.null)
 
-    Above a tenth of a second costs are equal up to a factor of 3.
-    """
+
+def _ranked(audits: Sequence[MethodAudit]) -> tuple[MethodAudit, ...]:
+    """Decision first; among those that may be shown the cheapest, among equally cheap ones the most faithful first."""
+    groups = cost_groups([audit.seconds for audit in audits if audit.decision is Decision.SHOW])
+    return tuple(sorted(audits, key=lambda audit: _order(audit, groups)))
+
+
+def _order(audit: MethodAudit, groups: Mapping[float, int] = MappingProxyType({})) -> tuple[bool, int, int, float, str]:
     rank = len(_BEST_FIRST) if audit.decision is None else _BEST_FIRST.index(audit.decision)
-    cost = 0.0
-    if audit.decision is Decision.SHOW and audit.seconds > CHEAP_SECONDS:
-        cost = 1.0 + math.floor(math.log(audit.seconds / CHEAP_SECONDS, 3))
+    cost = groups.get(audit.seconds, len(groups)) if audit.decision is Decision.SHOW else 0
     share = audit.achievable if math.isfinite(audit.achievable) else -math.inf
     return audit.control, rank, cost, -share, audit.name
+
+
+def cost_groups(seconds: Sequence[float]) -> dict[float, int]:
+    """The group of each cost, from 0: a group holds what costs at most three times as much as its cheapest.
+
+    Below a tenth of a second nobody waits, so that such costs are equal. Unknown costs have no group.
+
+    >>> cost_groups([0.02, 0.09, 0.29, 0.31, 2.0, math.nan])
+    {0.02: 0, 0.09: 0, 0.29: 0, 0.31: 1, 2.0: 2}
+    """
+    groups, limit = dict[float, int](), -math.inf
+    for cost in sorted(filter(math.isfinite, seconds)):
+        if cost > limit:
+            limit = EQUAL_COSTS * max(cost, CHEAP_SECONDS)
+            group = len({*groups.values()})
+        groups[cost] = group
+    return groups
 
 
 def caution(noun: str) -> str:
@@ -229,9 +258,13 @@ def no_effect_p_value(effects: NDArray[np.float64]) -> float:
 def groups_without_effect(effects: Sequence[Statistic], alpha: float) -> list[Statistic]:
     """The groups of predictions (`subset`, empty for all) of which most do not rest on words (Holm over groups).
 
+    None if there are too few texts in all for any verdict: no look is counted before.
+
     Args:
         effects: with the p-values of `no_effect_p_value`.
     """
+    if max((row.n for row in effects if not row.subset), default=0) < MIN_EXAMPLES:
+        return []
     p_values = adjust_holm([row.p_value for row in effects])
     return [
         row

@@ -536,7 +536,7 @@ class BlockSearch(Recipe):
     """The best explanations that a search finds for the texts of a block: lower bounds of the achievable."""
 
     kind: ClassVar[str] = "audit search"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
 
     sample: TextSample
     block: int

@@ -39,6 +39,7 @@ from heedful.audits.random_orders import random_order_scores
 from heedful.audits.topics import Question, Role
 from heedful.audits.verdict_rules import BEST, NULL, Rules, Thresholds, WayShare, defined
 from heedful.data.tokenization import with_breaks
+from heedful.formatting import format_share
 from heedful.measures.bounded_mean import share_interval
 from heedful.results import Finding, Statistic, Verdict
 from heedful.seeding import random_permutations
@@ -268,8 +269,8 @@ class HoldsUnderInfill(Question):
     rule = (
         "By the rule of faithfulness, under this way of removal alone: supported if better than random scores and "
         "clearly above 10 % of the best order known; not supported if clearly worse than random scores, or clearly "
-        "below 10 %. No method optimizes this way of removal: one that fails here is only good at the game that it "
-        "plays itself, and must not be shown alone."
+        "below 10 %. No method optimizes this way of removal: one that clearly fails here is good only at the removal "
+        "that it was tuned to, and must not be shown alone."
     )
     limits = (
         "Words that are filled in may speak for or against the prediction themselves. No search was made under this "
@@ -330,14 +331,15 @@ class HoldsUnderInfill(Question):
 
     def _answer(self, judge: Rules, answer: Finding) -> Finding:
         """The answer in words of its own."""
+        share = answer.statistic
+        if not share.n:
+            return Finding(Verdict.NOT_TESTED, answer.method, reason="no text gave a number", question=self.name)
         how = {
             Verdict.SUPPORTED: "better than random scores",
-            Verdict.NOT_SUPPORTED: "worse than random scores, or less than the least share of the best order known",
+            Verdict.NOT_SUPPORTED: f"worse than random scores, or below {format_share(share.null)}",
         }.get(answer.verdict, "not clearly better than random scores")
-        if not answer.evidence:
-            return replace(answer, question=self.name)
-        share = answer.statistic
-        reason = f"{how} when words are replaced by those of other texts; reaches {share.value:.0%} of the best order"
+        reason = f"{how} when words are replaced by those of other texts"
+        reason += f"; reaches {format_share(share.value)} of the best order known"
         return replace(answer, question=self.name, evidence=(replace(share, subset=INFILL),), reason=reason)
 
     def shares(self, rules: Rules) -> dict[str, WayShare]:

@@ -56,6 +56,8 @@ SHARE = "share of the achievable"
 """The metric over all measures of faithfulness that count."""
 FAITHFUL = "faithful"
 """The question that the erasures answer."""
+BEHIND = "behind the most faithful method"
+"""The metric of how far one method is behind another, as a share of the achievable; the other one is the subset."""
 NULL, BEST = "(null)", "(best)"
 """Columns of erasure tables: the mean over random orders, and the best that was found."""
 
@@ -67,6 +69,8 @@ class Thresholds:
     Args:
         least_share: of the achievable, which a faithful explanation clearly exceeds; one clearly below is not faithful.
         tier_margin: share of the achievable that a method of a lower tier is clearly below the best of a tier.
+        lead: share of the achievable; one that is clearly further behind the most faithful method is not shown, and one
+            that is clearly not may be shown.
         model_change: 1 - rank correlation with the scores on a randomized model; a method that changes less does not
             depend on the model.
         model_excess: the same beyond what another seed or a tiny edit changes.
@@ -76,6 +80,7 @@ class Thresholds:
 
     least_share: float = 0.1
     tier_margin: float = 0.05
+    lead: float = 0.15
     model_change: float = 0.5
     model_excess: float = 0.1
     stable_correlation: float = 0.7
@@ -93,6 +98,8 @@ class Thresholds:
                 yield entry.name, other, replace(self, **{entry.name: other})
 
 
+NO_EXPLANATION_IS_BETTER = "no explanation is better than random scores"
+"""Why a measure does not count, unless there is no other."""
 THRESHOLDS = Thresholds()
 """Those of every audit."""
 ErasureKey = tuple[str, str]
@@ -235,7 +242,10 @@ class Rules:
             elif p_values[BEST] > self.alpha:
                 struck[key] = "even the best explanation that was found is not better than random scores"
             elif others and not any(p <= self.alpha for p in adjust_holm([p_values[name] for name in others])):
-                struck[key] = "no explanation is better than random scores"
+                struck[key] = NO_EXPLANATION_IS_BETTER
+        if len(struck) == len(self.p_values):
+            # Where no explanation is better on any measure the explanations fail, not the measures.
+            struck = {key: reason for key, reason in struck.items() if reason != NO_EXPLANATION_IS_BETTER}
         return struck
 
     def _composite(self, keys: Sequence[ErasureKey]) -> pd.DataFrame:
@@ -374,7 +384,8 @@ class Rules:
         counted = [row for row in rows if (row.metric, row.subset) not in self.struck]
         uncounted = sorted({row.subset for row in rows} - {row.subset for row in counted})
         better = [row for row in counted if row.p_value <= self.alpha]
-        bad = [row for row in counted if worse[row.metric, row.subset] <= self.alpha]
+        # Each of the two may refute a method, so each has half of the error.
+        bad = [row for row in counted if worse[row.metric, row.subset] <= self.alpha / 2]
         is_clear, least = share.p_value <= self.alpha, format_share(self.thresholds.least_share)
         verdict, needed = Verdict.UNDECIDED, None
         reason = f"clearly better than random scores on {len(better)} of {len(counted)} measures"
@@ -382,23 +393,25 @@ class Rules:
             needed, reason = MIN_EXAMPLES, f"{share.n} texts are too few to tell it from random scores"
         elif bad:
             verdict, reason = Verdict.NOT_SUPPORTED, f"worse than random scores on {_names(bad)}"
-        elif below <= self.alpha:
-            verdict, reason = (
-                Verdict.NOT_SUPPORTED,
-                f"less than {least} of what is achievable",
-            )
+        elif below <= self.alpha / 2:
+            verdict, reason = Verdict.NOT_SUPPORTED, f"less than {least} of what is achievable"
         elif len(better) == len(counted) and is_clear and not uncounted:
             verdict, reason = Verdict.SUPPORTED, f"better than random scores on all {len(counted)} measures"
         else:
             unclear = [row for row in counted if row not in better]
             reason += f"; no measure counts under {', '.join(uncounted)}" if uncounted else ""
-            needed = None if uncounted else self._faithful_size(name, unclear)
-        reason += f"; reaches {format_share(share.value)} of what is achievable"
-        reason += "" if is_clear or verdict is not Verdict.UNDECIDED else f", not clearly more than {least}"
+            needed = self._faithful_size(name, unclear, uncounted)
+        if math.isfinite(share.value):
+            reason += f"; reaches {format_share(share.value)} of what is achievable"
+            reason += "" if is_clear or verdict is not Verdict.UNDECIDED else f", not clearly more than {least}"
         return Finding(verdict, name, (share, *rows), reason, FAITHFUL, needed)
 
-    def _faithful_size(self, name: str, unclear: Sequence[Statistic]) -> int | None:
-        """Texts that would probably show the method to be faithful, or else that it is not; None if neither is near."""
+    def _faithful_size(self, name: str, unclear: Sequence[Statistic], uncounted: Sequence[str]) -> int | None:
+        """Texts that would probably show the method to be faithful, or else that it is not; None if neither is near.
+
+        Args:
+            uncounted: ways of deletion of which no measure counts yet; one of each must.
+        """
         alpha, table = self.alpha / max(1, len(self.evidence.methods)), self.composite
         excess = defined(table[name] - self.thresholds.least_share * table[BEST])
         tests = [(excess, -(1 + self.thresholds.least_share) * _largest_loss(table))]
@@ -406,6 +419,12 @@ class Rules:
             gains = self.gains[row.metric, row.subset]
             tests.append((defined(gains[name]), -_largest_loss(gains)))
         sizes = [sample_size(values, lowest, 0.0, alpha) for values, lowest in tests if len(values)]
+        for way in uncounted:
+            gains_of_way = [gains for (_, removal), gains in self.gains.items() if removal == way]
+            of_measures = [
+                sample_size(defined(gains[name]), -_largest_loss(gains), 0.0, alpha) for gains in gains_of_way
+            ]
+            sizes.append(min((size for size in of_measures if size is not None), default=None))
         enough = [size for size in sizes if size is not None]
         if len(enough) == len(sizes):
             return max(enough, default=None)
@@ -439,21 +458,47 @@ class Rules:
             tier += 1
             best = max(left, key=lambda name: (means[name], name))
             others = [name for name in left if name != best]
-            clearly = self._clearly_below(table, best, others)
+            clearly = self._clearly_below(table, best, others, self.thresholds.tier_margin)
             for name in left:
                 if name not in clearly:
                     tiers[name] = tier
             left = [name for name in left if name in clearly]
         return tiers
 
-    def clearly_less_faithful(self, best: str) -> set[str]:
-        """The methods that are clearly below this one by the margin of tiers, controls left out."""
-        others = [name for name in self.evidence.methods if name != best and name not in self.evidence.controls]
-        return self._clearly_below(self.composite, best, others) if self.kept else set()
+    def behind(self, best: str) -> dict[str, Finding]:
+        """How far each other method is behind this one: supported if clearly not by the lead, controls left out.
 
-    def _clearly_below(self, table: pd.DataFrame, best: str, others: Sequence[str]) -> set[str]:
+        Not supported: clearly further behind, also if failures of this one were not seen. That one is *not* further
+        behind is tested by the bootstrap alone, which speaks of texts like those that were drawn.
+        """
+        table, lead = self.composite, self.thresholds.lead
+        others = [name for name in self.evidence.methods if name != best and name not in self.evidence.controls]
+        if not self.kept or not others:
+            return {}
+        clearly = self._clearly_below(table, best, others, lead)
+        gaps = {name: defined(table[best] - table[name]) for name in others}
+        closer = [defined(table[name] - table[best] + lead * table[BEST]) for name in others]
+        close = adjust_holm(_p_values(closer, 0.0, self.alpha, f"close to {best}"))
+        bounds = audit_intervals(list(gaps.values()), self.alpha, f"behind {best}")
+        findings = {}
+        for name, values, p, interval in zip(others, closer, close, bounds, strict=True):
+            verdict, needed = Verdict.UNDECIDED, None
+            if name in clearly:
+                verdict = Verdict.NOT_SUPPORTED
+            elif p <= self.alpha:
+                verdict = Verdict.SUPPORTED
+            elif len(values):
+                alpha = self.alpha / len(others)
+                needed = sample_size(values, float(values.min()), 0.0, alpha) or sample_size(
+                    -values, -(1 + lead) * _largest_loss(table), 0.0, alpha
+                )
+            row = Statistic(BEHIND, name, best, *interval, len(values), null=lead, p_value=p)
+            reason = f"{format_share(row.value)} of the achievable behind {best}"
+            findings[name] = Finding(verdict, name, (row,), reason, BEHIND, needed)
+        return findings
+
+    def _clearly_below(self, table: pd.DataFrame, best: str, others: Sequence[str], margin: float) -> set[str]:
         """On a text that was not drawn another may be the best explanation where this one is like random scores."""
-        margin = self.thresholds.tier_margin
         lowest = -(1 + margin) * _largest_loss(table)
         below = [defined(table[best] - table[name] - margin * table[BEST]) for name in others]
         adjusted = adjust_holm(_p_values(below, lowest, self.alpha, f"below {best}"))
