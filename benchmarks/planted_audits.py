@@ -360,8 +360,13 @@ class Planted:
 
     def with_blind_scores(self) -> Planted:
         """The same with scores by the length and by the place of a word."""
-        lengths = tuple(map(len, self.model.tokenizer.vocabulary))
-        return replace(self, blind=(ModelBlind("length", lengths), ModelBlind("position")))
+        tokenizer = self.model.tokenizer
+        batch = tokenizer(self.corpus.read(Path()).test)
+        lengths = [0] * (1 + int(batch.inputs.max()))
+        for numbers, tokens in zip(batch.inputs.tolist(), tokenizer.unit_texts(batch), strict=True):
+            for number, token in zip(numbers, tokens, strict=False):  # padding has no text
+                lengths[number] = len(token)
+        return replace(self, blind=(ModelBlind("length", tuple(lengths)), ModelBlind("position")))
 
     def truth(self, method: str) -> str:
         """Right, partly right, wrong or unknown."""
