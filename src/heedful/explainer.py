@@ -366,7 +366,7 @@ class Explainer(OpenedModel):
         """
         batch = with_breaks(self.tokenizer([example]), [example]).to(self.device)
         texts = tuple(part for part in example.parts if isinstance(part, str))
-        words = [word for text in texts for word in text.split()]
+        words = example.words
         parts = [part for part, text in enumerate(texts) for _ in text.split()]
         if not bool(batch.content_mask.any()):
             raise UserError("the text is empty after tokenization: give another text")

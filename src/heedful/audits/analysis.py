@@ -363,7 +363,7 @@ class AuditAnalysis:
             row = table.index.tolist().index(uid)
             units, scored = (table[name].tolist()[row] for name in ("units", "scored"))
             return [str(unit) for unit, is_scored in zip(units, scored, strict=True) if is_scored]
-        words = [word for part in self.work.examples[uid].parts if isinstance(part, str) for word in part.split()]
+        words = self.work.examples[uid].words
         features: dict[int, list[str]] = {int(number): [] for number in _cell(table, uid, "word_numbers")}
         pairs = zip(_cell(table, uid, "words"), _cell(table, uid, "features"), strict=True)
         for word, feature in dict.fromkeys((int(word), int(feature)) for word, feature in pairs if word >= 0):
@@ -418,7 +418,6 @@ class AuditAnalysis:
             noun=self.plan.noun,
             assumptions=assumptions(corpus, self._sample.table, names),
             segmented=int((texts["features"] < texts["words"]).sum()),
-            truncated=int(texts["cut"].sum()),
         )
 
 

@@ -186,7 +186,6 @@ class AuditedData:
         noun: what is audited: texts or images.
         assumptions: what was decided about columns and labels although another reading is possible.
         segmented: audited texts that were explained by sentences or segments, and not word by word.
-        truncated: audited texts of which the model does not read some words.
     """
 
     name: str
@@ -202,7 +201,6 @@ class AuditedData:
     noun: str = "texts"
     assumptions: tuple[str, ...] = ()
     segmented: int = 0
-    truncated: int = 0
     labeled: int = 0
     added: int = 0
 

@@ -120,8 +120,8 @@ class TextSample(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, number of words and of features that are read, predicted class and more.
 
-        The column `cut` says whether the model does not read some words of a text, and `turn` is the place of a text in
-        an order that represents the data: texts of rarely predicted classes are taken out of turn.
+        The column `turn` is the place of a text in an order that represents the data: texts of rarely predicted classes
+        are taken out of turn.
         """
         loaded = self.subject.restore(workspace)
         examples = loaded.examples("test")
@@ -131,7 +131,7 @@ class TextSample(Recipe):
             )
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
         shuffled = [examples[index] for index in torch.randperm(len(examples), generator=generator).tolist()]
-        size = pool_size(_count_words(example) for example in shuffled[: self.pool])
+        size = pool_size(len(example.words) for example in shuffled[: self.pool])
         drawn = shuffled[:size]
         table = self._read(loaded, drawn, workspace)
         kept = stratify(table[table["long_enough"] & table["has_scores"]])
@@ -177,7 +177,6 @@ class TextSample(Recipe):
     def _read(self, loaded: LoadedModel, examples: Sequence[Example], workspace: Workspace) -> pd.DataFrame:
         """The predictions on texts, a row each in their order, and whether each is long enough and has scores."""
         batch = with_breaks(loaded.tokenizer(examples), examples)
-        truncated = loaded.tokenizer.count_truncated(examples)
         rows: list[dict[str, object]] = []
         for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
             with torch.no_grad():
@@ -192,7 +191,6 @@ class TextSample(Recipe):
                         "place": position,
                         "words": int(words[row]),
                         "features": int(features[row]),
-                        "cut": truncated > 0 and int(words[row]) < _count_words(examples[position]),
                         "predicted": int(best.indices[row]),
                         "probability": float(best.values[row]),
                         "label": to_json(examples[position].label),
@@ -215,10 +213,6 @@ def pool_size(words: Iterable[int]) -> int:
     (900, 250, 200)
     """
     return max(sum(total <= POOL_WORDS for total in accumulate(words)), MIN_POOL)
-
-
-def _count_words(example: Example) -> int:
-    return sum(len(part.split()) for part in example.parts if isinstance(part, str))
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example]) -> float:
