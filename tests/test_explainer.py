@@ -244,6 +244,12 @@ def test_sentences_are_explained_in_place_of_words(explainer: Explainer, name: s
     assert "un film ?" in shown.to_html()
 
 
+def test_options_for_words_are_not_those_for_tokens() -> None:
+    for name in METHODS:
+        assert method_for_words(name, "unit") == find_method(name)
+    assert method_for_words("lime", "segment") == Lime(100, feature="segment", paired=True)
+
+
 def test_segments_of_a_short_text_are_its_words_and_of_a_long_one_twenty(explainer: Explainer) -> None:
     methods = ("lime", "kernel-shap", "integrated-gradients")
     words, segments, default = (
