@@ -393,10 +393,7 @@ class AuditAnalysis:
 
     def _audited_data(self, texts: pd.DataFrame) -> AuditedData:
         corpus, names, notes = self.plan.corpus, self.plan.explainer.class_names, self._sample.notes
-        labelled = self._sample.table[self._sample.table["label"].notna()]
-        accuracy = math.nan
-        if len(labelled) and names:
-            accuracy = float((labelled["predicted"] == labelled["label"].astype(float)).mean())
+        right, labeled = (int(str(notes[name])) for name in ("right", "labeled"))
         columns = corpus.columns if isinstance(corpus, EvaluationTable) else None
         return AuditedData(
             name=corpus.name,
@@ -405,8 +402,8 @@ class AuditAnalysis:
             rows=int(str(notes["rows"])),
             texts=len(texts),
             added=len(texts) - count_representative(texts["turn"]),
-            accuracy=accuracy,
-            labeled=len(labelled),
+            accuracy=right / labeled if labeled and names else math.nan,
+            labeled=labeled,
             rationales=sum(uid in self.work.marked_examples for uid in texts["uid"]),
             classes=class_counts(texts, names),
             notes=(
@@ -416,7 +413,7 @@ class AuditAnalysis:
             ),
             digest=corpus.digest(self.work.workspace.data_dir),
             noun=self.plan.noun,
-            assumptions=assumptions(corpus, self._sample.table, names),
+            assumptions=assumptions(corpus, right, labeled, names),
             segmented=int((texts["features"] < texts["words"]).sum()),
         )
 
@@ -481,23 +478,19 @@ def segment_note(table: pd.DataFrame, feature: Feature, noun: str = "texts") -> 
     return f"{len(long)} of {len(table)} {noun} {which}are explained by {feature}s of about {size} words"
 
 
-def assumptions(corpus: Corpus, table: pd.DataFrame, outputs: Sequence[str]) -> tuple[str, ...]:
+def assumptions(corpus: Corpus, right: int, labeled: int, outputs: Sequence[str]) -> tuple[str, ...]:
     """What was assumed about the columns and labels of the data, and whether the labels contradict the model.
 
     Args:
-        table: label and predicted class of the texts that were read.
+        right: predictions of the texts that were drawn that are their labels, of which there are `labeled`.
     """
     stated = corpus.columns.assumptions if isinstance(corpus, EvaluationTable) else ()
-    labelled = table[table["label"].notna()]
-    if not outputs or labelled.empty:
-        return stated
-    right = int((labelled["predicted"] == labelled["label"].astype(float)).sum())
     # A model that is right less often than by chance usually has its outputs in another order.
-    if binomtest(right, len(labelled), 1 / len(outputs), "less").pvalue >= BELOW_CHANCE:
+    if not outputs or not labeled or binomtest(right, labeled, 1 / len(outputs), "less").pvalue >= BELOW_CHANCE:
         return stated
     return (
         *stated,
-        f"the labels are those of the outputs, although only {right} of {len(labelled)} are predicted, less "
+        f"the labels are those of the outputs, although only {right} of {labeled} are predicted, less "
         "than by chance: labels and outputs may be in another order",
     )
 

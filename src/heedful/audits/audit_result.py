@@ -179,7 +179,8 @@ class AuditedData:
         columns: role ("text", "second text", "label", "rationale", "id") to column.
         rows: rows of the file; `texts` of them were audited, of which `added` are of rarely predicted classes and count
             for these only.
-        accuracy: on all labeled texts that were read, of which there are `labeled`; NaN without labels.
+        accuracy: on all labeled texts that were drawn, before any was left out or added; there are `labeled` of them.
+            NaN without labels.
         rationales: audited texts with marked words.
         classes: number of audited texts by predicted class.
         notes: remarks, for instance how label names were matched.

@@ -109,7 +109,7 @@ class TextSample(Recipe):
     """
 
     kind: ClassVar[str] = "audit sample"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     subject: ModelRecipe
     seed: int = 0
@@ -143,6 +143,7 @@ class TextSample(Recipe):
             "too short": int((~table["long_enough"]).sum()),
             "without scores": int((~table["has_scores"]).sum()),
             "rare": len(further),
+            **count_predictions(table, loaded.model.task.num_classes),
             "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
             "truncated": loaded.tokenizer.count_truncated(drawn),
             "unknown words": _unknown_share(loaded.tokenizer, drawn),
@@ -204,6 +205,20 @@ class TextSample(Recipe):
         covered = [scores.covered_uids(predicted) for scores in self.scores]
         has_scores = table["uid"].map(lambda uid: all(uid in uids for uids in covered)).astype(bool)
         return table.assign(long_enough=table["features"] >= MIN_WORDS, has_scores=has_scores)
+
+
+def count_predictions(table: pd.DataFrame, classes: int) -> dict[str, Json]:
+    """Predictions by class, and labels and right predictions, of texts as they were drawn: none was selected by them.
+
+    >>> count_predictions(pd.DataFrame({"predicted": [0, 2, 2], "label": [0, 1, None]}), 3)
+    {'predicted': [1, 0, 2], 'labeled': 2, 'right': 1}
+    """
+    counts, labeled = table["predicted"].value_counts(), table[table["label"].notna()]
+    return {
+        "predicted": [int(counts.get(number, 0)) for number in range(classes)],
+        "labeled": len(labeled),
+        "right": int((labeled["predicted"] == labeled["label"].astype(float)).sum()),
+    }
 
 
 def pool_size(words: Iterable[int]) -> int:
