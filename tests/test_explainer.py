@@ -682,6 +682,7 @@ def stored_audit(
     texts: int = 30,
     date: str,
     finished: bool = True,
+    feature: str = "word",
 ) -> None:
     """The part of a stored audit that chooses a method: by name the verdict on it, "shown" or the reason against it."""
     content = {
@@ -690,7 +691,7 @@ def stored_audit(
             for each, why in {**methods, "random": "a control"}.items()
         ],
         "recommended": [each for each, why in methods.items() if why == "shown"],
-        "data": {"texts": texts},
+        "data": {"texts": texts, "feature": feature},
         "date": date,
         "finished": finished,
     }
@@ -725,6 +726,31 @@ def test_the_best_audit_chooses_the_method(explainer: Explainer, tmp_path: Path)
     assert shown.rows[0].method == "leave-one-out"
     assert "2026-11-18" in shown.chosen_because
     assert not any("unstable" in note for note in shown.notes)
+
+
+@pytest.mark.parametrize("methods", [None, "lime"])
+def test_a_text_is_explained_by_what_the_audit_tested_and_a_note_says_so(
+    methods: str | None, explainer: Explainer, tmp_path: Path
+) -> None:
+    stored_audit(tmp_path, explainer.digest, "a", {"lime": "shown"}, date="2026-11-16", feature="sentence")
+
+    def notes(feature: ExplainedFeature | None, text: str) -> tuple[str, str]:
+        shown = explainer.explain(text, methods=methods, feature=feature, workspace=tmp_path)
+        assert shown.feature == (feature or "sentence")
+        assert shown.rows[0].options["feature"] == {"token": "unit"}.get(shown.feature, shown.feature)
+        said = [note for note in shown.notes if "2026-11-16" in note]
+        return " ".join(shown.words), " ".join(said)
+
+    by_default = explainer.explain(SENTENCES, methods=methods, workspace=tmp_path)
+    assert by_default.words == ("the film is dull .", "un film ?", "it is a film")
+    assert "sentences" in notes(None, SENTENCES)[1]
+    for other in ("word", "token"):
+        assert f"tested sentences, not {other}s" in notes(cast(ExplainedFeature, other), SENTENCES)[1]
+    assert "tested sentences, not words" in notes("segment", SENTENCES)[1], "segments of a short text are words"
+    stored_audit(tmp_path, explainer.digest, "a", {"lime": "shown"}, date="2026-11-16", feature="segment")
+    short = explainer.explain(TEXT, methods=methods, workspace=tmp_path)
+    assert short.words == tuple(TEXT.split())
+    assert not any("2026-11-16" in note for note in short.notes), "the same words were tested"
 
 
 def test_an_audit_that_recommends_nothing_is_told_and_its_verdict_is_a_warning(

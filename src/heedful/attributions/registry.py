@@ -84,7 +84,8 @@ def method_for_words(method: str | Method, feature: Feature = "word") -> Method:
     """
     chosen = find_method(method) if isinstance(method, str) else method
     check_methods((chosen,), "method")
-    if feature != "unit" and isinstance(method, str) and isinstance(chosen, CheckedOptions) and chosen == type(chosen)():
+    is_named = isinstance(method, str) and feature != "unit"
+    if is_named and isinstance(chosen, CheckedOptions) and chosen == type(chosen)():
         chosen = chosen.for_words()
     return on_features(chosen, feature)
 

@@ -22,6 +22,7 @@ from heedful.attributions.method import Feature, MethodTags, tags_of
 from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
 from heedful.audits.decisions import (
     NO_EFFECT,
+    UNITS,
     answer_sentence,
     caption,
     caution,
@@ -142,9 +143,10 @@ class AuditAnalysis:
         untested = {name: reason for topic in TOPICS.values() for name, reason in topic.untested(self.work).items()}
         if never := self._never_predicted():
             untested[NEVER_PREDICTED] = never
+        data = self._audited_data(texts)
         return Audit(
             model=self._audited_model(),
-            data=self._audited_data(texts),
+            data=data,
             methods=methods,
             attention=ATTENTION_FINDINGS.findings(self._representative, rules.alpha),
             pairs=AGREES.pair_statistics(rules),
@@ -153,7 +155,7 @@ class AuditAnalysis:
             recommended=recommended,
             sentence=answer_sentence(methods) + nothing_sentence(effects, rules.alpha, plan.noun),
             caution=caution(plan.noun),
-            caption=caption(methods, len(self._representative.uids), plan.source, plan.noun),
+            caption=caption(methods, data.texts - data.added, plan.source, plan.noun, units=explained_units(data)),
             level=1 - 2 * rules.alpha,
             look=self.look,
             seed=plan.sample.seed,
@@ -414,6 +416,7 @@ class AuditAnalysis:
             digest=corpus.digest(self.work.workspace.data_dir),
             noun=self.plan.noun,
             assumptions=assumptions(corpus, right, labeled, names),
+            feature=self.plan.sample.feature,
             segmented=int((texts["features"] < texts["words"]).sum()),
         )
 
@@ -476,6 +479,16 @@ def segment_note(table: pd.DataFrame, feature: Feature, noun: str = "texts") -> 
     size = round(long["words"].sum() / long["features"].sum())
     which = f"have more than {MAX_WORDS} words and " if feature == "segment" else ""
     return f"{len(long)} of {len(table)} {noun} {which}are explained by {feature}s of about {size} words"
+
+
+def explained_units(data: AuditedData) -> tuple[str, str]:
+    """What has a score in the audited texts or images, one and several of them."""
+    unit, several = UNITS[data.noun]
+    if not data.segmented:
+        return unit, several
+    if data.segmented == data.texts:
+        return data.feature, f"{data.feature}s"
+    return f"{unit} or {data.feature}", f"{several} or {data.feature}s"
 
 
 def assumptions(corpus: Corpus, right: int, labeled: int, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pandas as pd
 
-from heedful.attributions.method import MethodTags
+from heedful.attributions.method import Feature, MethodTags
 from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS, TOPICS
 from heedful.audits.topics import Role
 from heedful.audits.verdict_rules import FAITHFUL, WayShare, measure_label
@@ -29,7 +29,7 @@ from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
-SCHEMA = 5
+SCHEMA = 6
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
 
 
@@ -186,6 +186,7 @@ class AuditedData:
         notes: remarks, for instance how label names were matched.
         noun: what is audited: texts or images.
         assumptions: what was decided about columns and labels although another reading is possible.
+        feature: what was explained and removed together; "segment" takes the words of short texts.
         segmented: audited texts that were explained by sentences or segments, and not word by word.
     """
 
@@ -201,6 +202,7 @@ class AuditedData:
     digest: str
     noun: str = "texts"
     assumptions: tuple[str, ...] = ()
+    feature: Feature = "word"
     segmented: int = 0
     labeled: int = 0
     added: int = 0
