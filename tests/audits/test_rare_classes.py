@@ -232,7 +232,7 @@ def predicted(text: Example) -> bool:
 def test_accuracy_and_predictions_are_those_of_the_texts_that_were_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 500 texts 200 are drawn; more are read to find negative ones, all of them wrong, and short ones are left out."""
+    """Of 500 texts 200 are drawn; more are read to find negative ones, which are all wrong; short ones are left out."""
     monkeypatch.setattr(evidence, "POOL_WORDS", 1)
     lines: list[str] = []
     options = AuditOptions(texts=1, workers=1, only_methods=True, methods=("leave-one-out",))

@@ -54,6 +54,7 @@ from heedful.explainer import software_versions
 from heedful.formatting import join_names
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
+from heedful.measures.hypothesis_tests import poisson_binomial_tail
 from heedful.report.charts import png_base64
 from heedful.report.text_sources import tabulate_texts
 from heedful.report.text_table import LEAST_FAITHFUL, MOST_MANIPULABLE, ScoreColumn, TextMetric, TextTable
@@ -209,20 +210,18 @@ class AuditAnalysis:
     def _word_use(self, name: str) -> tuple[WordUse, ...]:
         """The words that a method ranks first in several texts of one predicted class, the most frequent first.
 
-        Segments of long texts, which hardly ever occur twice, follow in the order of the texts.
+        Of texts that are explained by segments, the words of the segment that is ranked first, if they are there more
+        often than chance has it.
         """
         table, classes = self.work.scores[name], self.plan.explainer.class_names
-        first, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        short, long = list[RankedText](), list[RankedText]()
         for uid, outcome, scores in zip(table.index, table["predicted"], table["word_scores"], strict=True):
-            words = [_short(_bare_word(word)) for word in self._words(str(uid), table)]
-            label = classes[int(outcome)] if classes else ""
-            texts.update((word, label) for word in {*words})
-            if words and max(scores) > 0:
-                first[words[int(np.argmax(scores))], label] += 1
-        order = {use: place if " " in use[0] else 0 for place, use in enumerate(first)}
-        ranked = sorted(first.items(), key=lambda entry: (-entry[1], order[entry[0]], entry[0]))
-        listed = [(use, count) for use, count in ranked if use[0] and (count > 1 or " " in use[0])]
-        return tuple(WordUse(word, label, count, texts[word, label]) for (word, label), count in listed[:MOST_WORDS])
+            runs = [[_bare_word(word) for word in run.split()] for run in self._words(str(uid), table)]
+            first = int(np.argmax(scores)) if runs and max(scores) > 0 else None
+            text = RankedText(classes[int(outcome)] if classes else "", runs, first)
+            (long if any(len(run) > 1 for run in runs) else short).append(text)
+        used = [*_first_words(short), *words_of_first_segments(long)]
+        return tuple(sorted(used, key=lambda use: (use.by_chance - use.first, use.word, use.predicted))[:MOST_WORDS])
 
     def text_table(self, audit: Audit) -> TextTable:
         """The audited texts with every explanation, sortable by faithfulness and manipulability."""
@@ -431,10 +430,59 @@ MAX_NAMED = 45
 BEST_DROP = "fall of the output without the best words found"
 MOST_WORDS = 12
 """Words that are listed as used by the model."""
+LEAST_TEXTS = 3
+"""Texts whose first segment must have a word that is listed."""
+BY_CHANCE = 0.01
+"""Probability that any word is listed that is in first segments by chance."""
 BELOW_CHANCE = 0.001
 """Probability of so few right predictions by chance, below which the order of the labels is doubtful."""
 MAX_IMAGE_SIDE = 96
 """Pixels of an image that is shown."""
+
+
+@dataclass(frozen=True)
+class RankedText:
+    """The words of a text in the runs that were explained, and the run that is ranked first for the predicted class.
+
+    Args:
+        first: its number; None if no score is positive.
+    """
+
+    predicted: str
+    runs: Sequence[Sequence[str]]
+    first: int | None
+
+
+def _first_words(texts: Sequence[RankedText]) -> list[WordUse]:
+    """The words that are ranked first in two texts or more, of texts that are explained word by word."""
+    counts = Counter((text.runs[text.first][0], text.predicted) for text in texts if text.first is not None)
+    texts_with = Counter((word, text.predicted) for text in texts for word in {run[0] for run in text.runs})
+    return [WordUse(*use, count, texts_with[use]) for use, count in counts.items() if count > 1]
+
+
+def words_of_first_segments(texts: Sequence[RankedText]) -> list[WordUse]:
+    """The words that are in the segment ranked first in clearly more texts than by chance.
+
+    By chance, the places of a word in a text of n words are random: a segment of m words has one of its k places with
+    probability 1 - C(n - k, m) / C(n, m). The number of texts is Poisson binomial; error `BY_CHANCE` for all words.
+    """
+    chances, counts, texts_with = dict[tuple[str, str], list[float]](), Counter(), Counter()
+    for text in texts:
+        places = Counter(word for run in text.runs for word in run)
+        texts_with.update((word, text.predicted) for word in places)
+        if text.first is None:
+            continue
+        segment = text.runs[text.first]
+        counts.update((word, text.predicted) for word in {*segment})
+        for word, number in places.items():
+            missed = math.comb(places.total() - number, len(segment)) / math.comb(places.total(), len(segment))
+            chances.setdefault((word, text.predicted), []).append(1 - missed)
+    tested = [use for use, shares in chances.items() if len(shares) >= LEAST_TEXTS]
+    return [
+        WordUse(*use, counts[use], texts_with[use], math.fsum(chances[use]))
+        for use in tested
+        if counts[use] >= LEAST_TEXTS and poisson_binomial_tail(chances[use], counts[use]) <= BY_CHANCE / len(tested)
+    ]
 
 
 def _of_class(answer: Finding, label: str) -> Finding:

@@ -61,16 +61,19 @@ class WordUse:
     """A word that an explanation ranks first in several texts of one predicted class.
 
     Args:
-        word: in lower case, without punctuation around it; of a long text the beginning of a segment.
+        word: in lower case, without punctuation around it.
         predicted: the class that it speaks for.
-        first: texts in which it is ranked first.
+        first: texts in which it is ranked first, or is in the segment that is.
         texts: texts of this predicted class that contain it.
+        by_chance: texts in which it would be in that segment if its words were at random places of the text; 0 where
+            words were ranked.
     """
 
     word: str
     predicted: str
     first: int
     texts: int
+    by_chance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ class Audit:
         struck: measures that do not count on this data, by `measure_label`, with the reason.
         untested: questions that were not asked, with the reason and the remedy.
         effects: by predicted class (`subset`, empty for all), how much the output falls without the best words found.
-        word_use: the words that the first method ranks first most often.
+        word_use: the words that the first method ranks first most often, beyond chance where segments are ranked.
         distances: by way of removal (`subset`), the share of texts without half of their words that are farther from
             real texts than nearly all real texts are from each other.
         other_thresholds: what would be decided with each threshold halved and doubled.

@@ -17,7 +17,7 @@ from heedful.table_view import Cell, TableView
 from heedful.terminal import TableRow, print_table
 
 if TYPE_CHECKING:  # `Audit.to_html` imports this module
-    from heedful.audits.audit_result import Audit, MethodAudit, OtherThreshold
+    from heedful.audits.audit_result import Audit, MethodAudit, OtherThreshold, WordUse
 
 DECISION_STYLES = {
     None: ("", "untested", "quiet"),
@@ -155,6 +155,15 @@ def _unseen_share(audit: Audit) -> float:
     """The share of a kind of text of which the audited ones hold none with the error probability of the tests."""
     texts = max(1, audit.data.texts - audit.data.added)
     return float(1 - math.pow((1 - audit.level) / 2, 1 / texts))
+
+
+def use_text(audit: Audit, use: WordUse) -> str:
+    """In how many texts a word is ranked first, or is in the segment that is."""
+    prediction = " and this prediction" if use.predicted else ""
+    texts = f"{use.first} of {use.texts} {audit.data.noun} with this word{prediction}"
+    if not use.by_chance:
+        return f"ranked first in {texts}"
+    return f"in the {audit.data.feature} ranked first in {texts} ({use.by_chance:.1f} by chance)"
 
 
 def methods_table(audit: Audit) -> TableView:
