@@ -744,8 +744,9 @@ def test_a_text_is_explained_by_what_the_audit_tested_and_a_note_says_so(
     by_default = explainer.explain(SENTENCES, methods=methods, workspace=tmp_path)
     assert by_default.words == ("the film is dull .", "un film ?", "it is a film")
     assert "sentences" in notes(None, SENTENCES)[1]
-    for other in ("word", "token"):
-        assert f"tested sentences, not {other}s" in notes(cast(ExplainedFeature, other), SENTENCES)[1]
+    others: tuple[ExplainedFeature, ...] = ("word", "token")
+    for other in others:
+        assert f"tested sentences, not {other}s" in notes(other, SENTENCES)[1]
     assert "tested sentences, not words" in notes("segment", SENTENCES)[1], "segments of a short text are words"
     stored_audit(tmp_path, explainer.digest, "a", {"lime": "shown"}, date="2026-11-16", feature="segment")
     short = explainer.explain(TEXT, methods=methods, workspace=tmp_path)

@@ -84,7 +84,8 @@ def _read_audit(written: bytes) -> tuple[_AuditRank, Recommendation] | None:
             for entry in methods
         }
         recommended = tuple(name for name in audit["recommended"] if _is_in_catalogue(name))
-        feature = next((known for known in get_args(Feature) if known == audit["data"].get("feature")), "word")
+        known: tuple[Feature, ...] = get_args(Feature)
+        feature: Feature = next((each for each in known if each == audit["data"].get("feature")), "word")
         rank = (len(listed) * int(audit["data"]["texts"]), decided, str(audit["date"]))
         return rank, Recommendation(recommended, str(audit["date"]), not_passed, exceptions, feature)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

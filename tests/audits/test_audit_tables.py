@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -176,8 +176,9 @@ def test_texts_that_were_cut_off_are_in_the_headline() -> None:
 
 
 def test_segments_and_sentences_are_named_in_the_headline() -> None:
-    for feature in ("segment", "sentence"):
-        data = replace(AUDIT.data, feature=cast(Feature, feature), segmented=3)
+    features: tuple[Feature, ...] = ("segment", "sentence")
+    for feature in features:
+        data = replace(AUDIT.data, feature=feature, segmented=3)
         assert f"3 of these {data.texts} texts were explained by {feature}s" in basis(replace(AUDIT, data=data))
 
 

@@ -244,10 +244,13 @@ def explain_alone(method: Method, model: Model, batch: Batch, target: Tensor, sa
     """Scores of each text by a method with its own `n_samples` `[batch]`, whatever else is in the batch."""
     scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
     mask = torch.zeros_like(batch.mask)
-    for row, count in enumerate(samples.tolist()):
+
+    def explain(row: int, count: int) -> Attribution:
         at = torch.tensor([row], device=batch.mask.device)
-        own = change_option(method, "n_samples", lambda _, count=count: count)
-        alone = own(model, batch.rows(at), target[at])
+        return change_option(method, "n_samples", lambda _: count)(model, batch.rows(at), target[at])
+
+    for row, count in enumerate(samples.tolist()):
+        alone = explain(row, count)
         scores[row, : alone.scores.shape[1]], mask[row, : alone.mask.shape[1]] = alone.scores[0], alone.mask[0]
     return Attribution(scores, mask)
 

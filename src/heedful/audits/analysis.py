@@ -466,7 +466,8 @@ def words_of_first_segments(texts: Sequence[RankedText]) -> list[WordUse]:
     By chance, the places of a word in a text of n words are random: a segment of m words has one of its k places with
     probability 1 - C(n - k, m) / C(n, m). The number of texts is Poisson binomial; error `BY_CHANCE` for all words.
     """
-    chances, counts, texts_with = dict[tuple[str, str], list[float]](), Counter(), Counter()
+    chances, counts = dict[tuple[str, str], list[float]](), Counter[tuple[str, str]]()
+    texts_with = Counter[tuple[str, str]]()
     for text in texts:
         places = Counter(word for run in text.runs for word in run)
         texts_with.update((word, text.predicted) for word in places)
