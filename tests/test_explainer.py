@@ -244,6 +244,12 @@ def test_sentences_are_explained_in_place_of_words(explainer: Explainer, name: s
     assert "un film ?" in shown.to_html()
 
 
+def test_options_for_words_are_not_those_for_tokens() -> None:
+    for name in METHODS:
+        assert method_for_words(name, "unit") == find_method(name)
+    assert method_for_words("lime", "segment") == Lime(100, feature="segment", paired=True)
+
+
 def test_segments_of_a_short_text_are_its_words_and_of_a_long_one_twenty(explainer: Explainer) -> None:
     methods = ("lime", "kernel-shap", "integrated-gradients")
     words, segments, default = (
@@ -676,6 +682,7 @@ def stored_audit(
     texts: int = 30,
     date: str,
     finished: bool = True,
+    feature: str = "word",
 ) -> None:
     """The part of a stored audit that chooses a method: by name the verdict on it, "shown" or the reason against it."""
     content = {
@@ -684,7 +691,7 @@ def stored_audit(
             for each, why in {**methods, "random": "a control"}.items()
         ],
         "recommended": [each for each, why in methods.items() if why == "shown"],
-        "data": {"texts": texts},
+        "data": {"texts": texts, "feature": feature},
         "date": date,
         "finished": finished,
     }
@@ -719,6 +726,32 @@ def test_the_best_audit_chooses_the_method(explainer: Explainer, tmp_path: Path)
     assert shown.rows[0].method == "leave-one-out"
     assert "2026-11-18" in shown.chosen_because
     assert not any("unstable" in note for note in shown.notes)
+
+
+@pytest.mark.parametrize("methods", [None, "lime"])
+def test_a_text_is_explained_by_what_the_audit_tested_and_a_note_says_so(
+    methods: str | None, explainer: Explainer, tmp_path: Path
+) -> None:
+    stored_audit(tmp_path, explainer.digest, "a", {"lime": "shown"}, date="2026-11-16", feature="sentence")
+
+    def notes(feature: ExplainedFeature | None, text: str) -> tuple[str, str]:
+        shown = explainer.explain(text, methods=methods, feature=feature, workspace=tmp_path)
+        assert shown.feature == (feature or "sentence")
+        assert shown.rows[0].options["feature"] == {"token": "unit"}.get(shown.feature, shown.feature)
+        said = [note for note in shown.notes if "2026-11-16" in note]
+        return " ".join(shown.words), " ".join(said)
+
+    by_default = explainer.explain(SENTENCES, methods=methods, workspace=tmp_path)
+    assert by_default.words == ("the film is dull .", "un film ?", "it is a film")
+    assert "sentences" in notes(None, SENTENCES)[1]
+    others: tuple[ExplainedFeature, ...] = ("word", "token")
+    for other in others:
+        assert f"tested sentences, not {other}s" in notes(other, SENTENCES)[1]
+    assert "tested sentences, not words" in notes("segment", SENTENCES)[1], "segments of a short text are words"
+    stored_audit(tmp_path, explainer.digest, "a", {"lime": "shown"}, date="2026-11-16", feature="segment")
+    short = explainer.explain(TEXT, methods=methods, workspace=tmp_path)
+    assert short.words == tuple(TEXT.split())
+    assert not any("2026-11-16" in note for note in short.notes), "the same words were tested"
 
 
 def test_an_audit_that_recommends_nothing_is_told_and_its_verdict_is_a_warning(

@@ -104,6 +104,7 @@ _REMOVED: Mapping[ExplainedFeature, Feature] = {
     "sentence": "sentence",
     "segment": "segment",
 }
+_SHOWN: Mapping[Feature, ExplainedFeature] = {removed: shown for shown, removed in _REMOVED.items()}
 
 
 @cache
@@ -204,7 +205,7 @@ class Explainer(OpenedModel):
             contrast: name or number of a class, or another word, to explain the target against.
             feature: what has a score and is removed together: "word", "sentence" or "segment" (about twenty runs of
                 words in a text of more than 40 words, else words); "token" scores words by what the removal of single
-                tokens does. By default words.
+                tokens does. By default what that audit tested, or words without an audit; notes say where it matters.
             workspace: folder in which audits are kept; by default `HEEDFUL_WORKSPACE`, else `workspace`.
         """
         several = [text] if isinstance(text, str) else text
@@ -242,7 +243,10 @@ class Explainer(OpenedModel):
         if self.next_words is not None:
             yield from self._explain_next_words(examples, methods, target, contrast, feature, workspace)
             return
-        asked, reason, cautions = self._choose_methods(methods, workspace, _REMOVED[feature or "word"])
+        root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
+        recommendation = self._recommendation(methods, root)
+        shown = feature or ("word" if recommendation is None else _SHOWN[recommendation.feature])
+        asked, reason, cautions = _choose_methods(methods, recommendation, root, _REMOVED[shown])
         target_index = None if target is None else self._class_index(target, "target")
         contrast_index = None if contrast is None else self._class_index(contrast, "contrast")
         prepared: tuple[tuple[Method, Method], ...] = ()
@@ -250,7 +254,9 @@ class Explainer(OpenedModel):
             # Somebody who predicts in inference mode can still ask for gradients.
             with torch.inference_mode(mode=False), arithmetic_of(self.device):
                 prepared = prepared or tuple((method, self._prepare(method, contrast_index)) for method in asked)
-                explained = self._explain_example(example, prepared, target_index, contrast_index, feature or "word")
+                explained = self._explain_example(
+                    example, prepared, target_index, contrast_index, feature=shown, recommendation=recommendation
+                )
             yield replace(explained, chosen_because=reason, notes=(*cautions, *explained.notes))
 
     def _explain_next_words(
@@ -302,30 +308,13 @@ class Explainer(OpenedModel):
         """The method prepared for all texts; a contrast is another model for each target."""
         return method.prepare(self.model) if isinstance(method, SupportsPreparation) and contrast is None else method
 
-    def _choose_methods(
-        self, methods: Methods | None, workspace: Path | str | None, feature: Feature
-    ) -> tuple[tuple[Method, ...], str, list[str]]:
-        """The methods, for these features, why they were chosen, and a warning for each that did not pass an audit."""
-        root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
-        if methods is not None:
-            several = list_methods(methods)
-            if not several:
-                raise UserError("no method is given: name one, or leave methods out")
-            recommendation = None
-            with suppress(UserError):  # a workspace out of reach must not stop what does not need it
-                recommendation = find_recommendation(self.identity, root)
-            asked = tuple(method_for_words(method, feature) for method in several)
-            return asked, "asked for", _audit_warnings(asked, recommendation)
-        recommendation = find_recommendation(self.identity, root)
-        default = (method_for_words(DEFAULT_METHOD, feature),)
-        if recommendation is None:
-            return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
-        if recommendation.methods:
-            best = (method_for_words(recommendation.methods[0], feature),)
-            warnings = _audit_warnings(best, recommendation)
-            return best, f"{recommendation.audit} of this model recommends it", warnings
-        reason = f"the default, as {recommendation.audit} of this model recommends no method of the catalogue"
-        return default, reason, _audit_warnings(default, recommendation)
+    def _recommendation(self, methods: Methods | None, root: Path | str) -> Recommendation | None:
+        """What the best audit of this model in a workspace says; None if there is none."""
+        if methods is None:
+            return find_recommendation(self.identity, root)
+        with suppress(UserError):  # a workspace out of reach must not stop what does not need it
+            return find_recommendation(self.identity, root)
+        return None
 
     def _class_index(self, asked: str | int, role: str) -> int:
         """The number of a class that is given by its name, whatever the case, or by its number."""
@@ -359,14 +348,16 @@ class Explainer(OpenedModel):
         methods: Sequence[tuple[Method, Method]],
         target: int | None,
         contrast: int | None,
+        *,
         feature: ExplainedFeature,
+        recommendation: Recommendation | None,
     ) -> Explanation:
         """Args:
         methods: each method, and the same prepared for this model.
         """
         batch = with_breaks(self.tokenizer([example]), [example]).to(self.device)
         texts = tuple(part for part in example.parts if isinstance(part, str))
-        words = [word for text in texts for word in text.split()]
+        words = example.words
         parts = [part for part, text in enumerate(texts) for _ in text.split()]
         if not bool(batch.content_mask.any()):
             raise UserError("the text is empty after tokenization: give another text")
@@ -386,7 +377,8 @@ class Explainer(OpenedModel):
         rows = tuple(
             _score(self.model, batch, pair, explained, contrast, removed, max(features) + 1) for pair in methods
         )
-        names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
+        names, notes = self.class_names or (NUMBER,), _feature_notes(batch, removed, recommendation, len(words))
+        notes += _reading_notes(self.tokenizer, batch, words)
         notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
         notes += arithmetic_notes(self.device, self.precision)
         if isinstance(self.model, TransformerModel) and self.model.implementation_note:
@@ -424,6 +416,40 @@ def _word_features(batch: Batch, feature: Feature, count: int) -> list[int]:
         return list(range(count))
     numbers: list[int] = group_words(batch.breaks, feature)[0].tolist()
     return numbers
+
+
+def _choose_methods(
+    methods: Methods | None, recommendation: Recommendation | None, root: Path | str, feature: Feature
+) -> tuple[tuple[Method, ...], str, list[str]]:
+    """The methods, for these features, why they were chosen, and a warning for each that did not pass an audit."""
+    if methods is not None:
+        several = list_methods(methods)
+        if not several:
+            raise UserError("no method is given: name one, or leave methods out")
+        asked = tuple(method_for_words(method, feature) for method in several)
+        return asked, "asked for", _audit_warnings(asked, recommendation)
+    default = (method_for_words(DEFAULT_METHOD, feature),)
+    if recommendation is None:
+        return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
+    if recommendation.methods:
+        best = (method_for_words(recommendation.methods[0], feature),)
+        warnings = _audit_warnings(best, recommendation)
+        return best, f"{recommendation.audit} of this model recommends it", warnings
+    reason = f"the default, as {recommendation.audit} of this model recommends no method of the catalogue"
+    return default, reason, _audit_warnings(default, recommendation)
+
+
+def _feature_notes(batch: Batch, feature: Feature, recommendation: Recommendation | None, count: int) -> list[str]:
+    """That a text of `count` words is explained by longer units, as in an audit; or by others than those it tested."""
+    if recommendation is None:
+        return []
+    shown, tested = (
+        f"{_SHOWN[each]}s" if each == "unit" or max(_word_features(batch, each, count)) + 1 < count else "words"
+        for each in (feature, recommendation.feature)
+    )
+    if shown != tested:
+        return [f"{recommendation.audit} of this model tested {tested}, not {shown}: its verdicts need not hold here"]
+    return [f"{shown} are explained, not single words, as in {recommendation.audit} of this model"] * (shown != "words")
 
 
 def _audit_warnings(methods: Sequence[Method], recommendation: Recommendation | None) -> list[str]:

@@ -102,6 +102,15 @@ def format_share(low: float, high: float | None = None) -> str:
     return " to ".join(f"{round(100 * end)}".replace("-", "−") for end in ends) + " %"
 
 
+def format_small_share(share: float) -> str:
+    """A share as `format_share` has it, with one significant digit below 1 %.
+
+    >>> [format_small_share(share) for share in (0.784, 0.0123, 0.0062, 0.00004, 0.0)]
+    ['78 %', '1 %', '0.6 %', '0.004 %', '0 %']
+    """
+    return f"{float(f'{100 * share:.1g}'):f}".rstrip("0") + " %" if 1e-8 < share < 0.0095 else format_share(share)
+
+
 def order_of_magnitude(amount: float) -> int:
     """A positive number rounded up to one digit, as an estimate is told.
 

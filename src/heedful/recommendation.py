@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
+from heedful.attributions.method import Feature
 from heedful.attributions.registry import find_method
 from heedful.results import Verdict
 from heedful.store.model_folder import ModelIdentity
@@ -27,12 +29,14 @@ class Recommendation:
         date: of the audit; empty if unknown.
         not_passed: each method that was audited and may not be shown alone, and why.
         exceptions: the predicted classes for which a method is not faithful, by method.
+        feature: what was explained and removed together.
     """
 
     methods: tuple[str, ...]
     date: str
     not_passed: Mapping[str, str]
     exceptions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    feature: Feature = "word"
 
     @property
     def audit(self) -> str:
@@ -80,8 +84,10 @@ def _read_audit(written: bytes) -> tuple[_AuditRank, Recommendation] | None:
             for entry in methods
         }
         recommended = tuple(name for name in audit["recommended"] if _is_in_catalogue(name))
+        known: tuple[Feature, ...] = get_args(Feature)
+        feature: Feature = next((each for each in known if each == audit["data"].get("feature")), "word")
         rank = (len(listed) * int(audit["data"]["texts"]), decided, str(audit["date"]))
-        return rank, Recommendation(recommended, str(audit["date"]), not_passed, exceptions)
+        return rank, Recommendation(recommended, str(audit["date"]), not_passed, exceptions, feature)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

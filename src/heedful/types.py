@@ -114,6 +114,15 @@ class Example:
     candidates: tuple[int, ...] | None = None
     ground_truth: tuple[float, ...] | None = None
 
+    @property
+    def words(self) -> list[str]:
+        """The whitespace words of all texts, in order; images have none.
+
+        >>> Example("a", ("Who won?", "Ann won.")).words
+        ['Who', 'won?', 'Ann', 'won.']
+        """
+        return [word for part in self.parts if isinstance(part, str) for word in part.split()]
+
 
 @dataclass(frozen=True)
 class Batch:

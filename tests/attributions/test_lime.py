@@ -206,6 +206,17 @@ def test_with_an_error_out_of_reach_all_paired_samples_are_read() -> None:
     torch.testing.assert_close(replace(lime, error=1e-9)(model, batch, TARGET).scores, expected, atol=1e-7, rtol=0)
 
 
+@pytest.mark.parametrize("error", [None, 1e-9])
+def test_a_long_text_has_two_samples_per_word_whatever_is_beside_it(error: float | None) -> None:
+    game, batch = Game(torch.arange(14.0)), words((1, 2), tuple(range(1, 14)))
+    few, enough = (Lime(count, paired=True, error=error)(game, batch, torch.zeros(2).long()) for count in (3, 26))
+    torch.testing.assert_close(few.scores[1], enough.scores[1])
+    assert few.mask.tolist() == enough.mask.tolist()
+    short = Lime(4, paired=True)(game, batch.rows(torch.tensor([0])), torch.zeros(1).long())
+    torch.testing.assert_close(few.scores[0, :2], short.scores[0])
+    assert len({*few.scores[1].tolist()}) > 7, "three samples tell no more than four groups of words apart"
+
+
 def test_two_samples_no_ridge_and_a_narrow_kernel_are_enough() -> None:
     smallest = Lime(n_samples=2, kernel_width=1e-3, ridge=0.0)
     model, batch = Game(torch.tensor([0.0, 3.0, 4.0])), words((1, 2))

@@ -12,7 +12,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from heedful.audits.analysis import AuditAnalysis, class_counts
+from heedful.attributions.method import Feature
+from heedful.audits.analysis import (
+    AuditAnalysis,
+    RankedText,
+    class_counts,
+    explained_units,
+    words_of_first_segments,
+)
+from heedful.audits.audit_result import WordUse
 from heedful.audits.decisions import answer_sentence, caption
 from heedful.audits.evidence import rank_correlations
 from heedful.audits.questions import AGREES
@@ -104,7 +112,7 @@ def test_nothing_to_show_has_no_caption_and_says_what_comes_next() -> None:
     assert all(each.name in answer_sentence(refused) for each in refused)
 
 
-def test_what_the_model_uses_are_words_of_short_texts_and_segments_of_long_ones() -> None:
+def test_what_the_model_uses_are_words_that_are_ranked_first_twice() -> None:
     long = "seventeen one two three four five six seven eight ten eleven twelve"
     examples = {uid: Example(uid, (text,)) for uid, text in {"a": "Good film", "b": "so good!", "c": long}.items()}
     scores = pd.DataFrame(
@@ -123,7 +131,34 @@ def test_what_the_model_uses_are_words_of_short_texts_and_segments_of_long_ones(
     analysis = AuditAnalysis(cast(FinishedWork, work), {}, 1, 60.0)
     assert analysis._words("c", scores) == ["seventeen one two three four five six seven eight", "ten"]
     used = analysis._word_use("m")
-    assert [(use.word, use.predicted, use.first, use.texts) for use in used] == [
-        ("good", "fine", 2, 2),
-        ("seventeen one two three four five six...", "bad", 1, 1),
-    ]
+    assert used == (WordUse("good", "fine", 2, 2),)
+
+
+def test_words_of_first_segments_are_compared_with_random_places_of_the_same_words() -> None:
+    """Ten segments of two words; "the" is everywhere, "key" once in each text, and "odd" in too few texts."""
+
+    def text(number: int, first: int | None) -> RankedText:
+        runs = [["the", f"w{number}-{place}"] for place in range(9)]
+        return RankedText("yes", [*runs, ["the", "key"]], first)
+
+    texts = [*(text(number, 9) for number in range(6)), text(6, 0), text(7, None)]
+    texts += [RankedText("no", [["odd", "one"], ["the", "key"], *[["the", "rest"]] * 8], 0)] * 2
+    [use] = words_of_first_segments(texts)
+    assert (use.word, use.predicted, use.first, use.texts) == ("key", "yes", 6, 8)
+    assert use.by_chance == pytest.approx(7 * 2 / 20)
+    assert words_of_first_segments([text(number, number % 9) for number in range(9)]) == []
+    assert words_of_first_segments([]) == []
+
+
+def test_the_caption_names_what_was_audited() -> None:
+    audit = sample_audit()
+
+    def words(feature: Feature, segmented: int) -> tuple[str, str]:
+        return explained_units(replace(audit.data, feature=feature, segmented=segmented))
+
+    assert words("segment", 0) == ("word", "words")
+    assert words("segment", 5) == ("word or segment", "words or segments")
+    assert words("sentence", audit.data.texts) == ("sentence", "sentences")
+    shown = caption(audit.methods, 212, "reviews.csv", units=words("sentence", audit.data.texts))
+    assert "removing the sentences" in shown
+    assert "Sentence scores" in shown

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from heedful.audits.audit_page import CHART_FOLDER, answer_html, question_html
-from heedful.audits.audit_result import Audit
+from heedful.audits.audit_result import Audit, MethodAudit
 from heedful.audits.audit_tables import (
     COLUMN_QUESTIONS,
     THRESHOLD_LABELS,
@@ -252,6 +252,22 @@ def test_charts_hold_the_numbers_of_the_answers() -> None:
     starred = {(point.label, point.series) for chart in deletions for point in chart.points if "*" in point.label}
     assert starred == {("leave-one-out *", "removed")}
     assert TOPICS["teaches"].charts(AUDIT) == []
+
+
+def test_the_chart_of_a_further_measure_has_its_own_axis() -> None:
+    def with_excess(method: MethodAudit) -> MethodAudit:
+        answers = [
+            replace(each, evidence=(*each.evidence, replace(each.evidence[0], metric="excess")))
+            if each.question == "model-dependent"
+            else each
+            for each in method.answers
+        ]
+        return replace(method, answers=tuple(answers))
+
+    audit = replace(AUDIT, methods=tuple(map(with_excess, AUDIT.methods)))
+    first, second = (chart for chart in TOPICS["model-dependent"].charts(audit) if isinstance(chart, Intervals))
+    assert (second.title, second.x.label) == ("excess", "excess")
+    assert first.x.label == TOPICS["model-dependent"].axis
 
 
 def test_pairs_are_a_symmetric_matrix() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from heedful.attributions.method import Feature
 from heedful.audits.audit_page import answer_html, question_html
-from heedful.audits.audit_tables import basis
+from heedful.audits.audit_tables import basis, distance_sentence
 from heedful.audits.questions import QUESTIONS
-from heedful.results import Decision
+from heedful.results import Decision, Statistic
 from tests.audits.sample_audit import sample_audit
 
 AUDIT = sample_audit()
@@ -172,6 +173,37 @@ def test_texts_that_were_cut_off_are_in_the_headline() -> None:
     assert "12 % of the texts are longer" in with_truncated(0.12)
     assert "Fewer than 1 %" in with_truncated(0.001)
     assert "cut off" not in with_truncated(0.0)
+
+
+def test_segments_and_sentences_are_named_in_the_headline() -> None:
+    features: tuple[Feature, ...] = ("segment", "sentence")
+    for feature in features:
+        data = replace(AUDIT.data, feature=feature, segmented=3)
+        assert f"3 of these {data.texts} texts were explained by {feature}s" in basis(replace(AUDIT, data=data))
+
+
+def test_the_terminal_gives_a_reason_for_what_may_be_shown_only_if_it_says_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second, *others = AUDIT.methods
+    plain = replace(first, reason=first.answer("faithful").reason)
+    qualified = replace(second, reason=f"{second.answer('faithful').reason}; rollout is clearly more faithful")
+    replace(AUDIT, methods=(plain, qualified, *others)).show()
+    shown = blocks(capsys.readouterr().out)
+    assert "more faithful" in shown[second.name]
+    assert first.answer("faithful").reason not in shown[first.name]
+
+
+def test_distances_are_told_with_every_number_and_no_name_of_an_option() -> None:
+    rows = tuple(
+        Statistic("far", "", way, value, value - 0.05, value + 0.1, 50, null=0.05)
+        for way, value in (("delete", 0.12), ("unk", 0.3), ("infill", 0.2))
+    )
+    text = distance_sentence(replace(AUDIT, distances=rows))
+    for number in ("50 texts", "12 % (7 to 22 %)", "30 % (25 to 40 %)", "20 % (15 to 30 %)", "95 %", "5 %"):
+        assert number in text
+    assert not re.search(r"\b(delete|unk|infill)\b", text)
+    assert distance_sentence(AUDIT) == ""
 
 
 def test_the_downloaded_json_is_that_of_the_command(tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ def test_polarity_is_judged_against_any_word_of_the_same_text() -> None:
     assert (found["against"].statistic.value, found["against"].statistic.high) == (1.0, 1.0)
 
 
+def test_shares_in_reasons_are_written_alike_and_small_ones_do_not_vanish() -> None:
+    texts = 40
+    polarity = ask("polarity", ("like",), pd.DataFrame({"like": [0.0, 1.0] * 20, NULL: [0.25] * texts}))
+    assert "in 50 % of the texts, any word in 25 %" in polarity["like"].reason
+    complete = ask("complete", ("sum",), pd.DataFrame({"sum": [0.002, 0.006] * 20}))
+    assert "0.4 % on average, at most 0.6 %" in complete["sum"].reason
+    assert "more than 5 % in 0 % of" in complete["sum"].reason
+
+
 @dataclass(frozen=True)
 class WorstFirst:
     """Ranks the words by what they take from the prediction of a sum: the word that speaks against it comes first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -10,14 +11,16 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import Tensor
 
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.audits import evidence
 from heedful.audits.audit_page import answer_html
 from heedful.audits.audit_result import Audit
 from heedful.audits.audit_tables import basis, classes_table
 from heedful.audits.decisions import answer_sentence
-from heedful.audits.evidence import stratify
+from heedful.audits.evidence import MIN_POOL, TextSample, stratify
 from heedful.audits.rare_classes import (
     RARE_CLASS_TEXTS,
     RARE_SHARE,
@@ -31,9 +34,10 @@ from heedful.audits.schedule import AuditOptions, audit
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.recommendation import find_recommendation
 from heedful.results import Decision, Verdict
+from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.types import Attribution, Batch, Example, Method, Model, Splits
-from tests.audits.test_schedule import NAMES, Sums, additive
+from tests.audits.test_schedule import NAMES, VOCABULARY, Sums, additive, weight
 
 POSITIVE, NEGATIVE, REPRESENTATIVE = 400, 40, 45
 
@@ -205,6 +209,48 @@ def test_the_recommendation_names_the_classes_that_a_method_is_not_for(result: A
     blind = next(method.name for method in result.methods if method.name.startswith("always"))
     assert found.exceptions[blind] == ("negative",)
     assert found.exceptions["leave-one-out"] == ()
+
+
+@dataclass(frozen=True)
+class Mislabeled(Unbalanced):
+    """Wrong labels on all negative texts and on the 60 short ones, which are not audited."""
+
+    name: ClassVar[str] = "mislabeled"
+
+    def read(self, data: Path) -> Splits:
+        splits = super().read(data)
+        wrong = [replace(text, label=1 - int(str(text.label))) for text in splits.test]
+        texts = [wrong[place] if text.label == 0 else text for place, text in enumerate(splits.test)]
+        short = [replace(text, uid=f"s-{text.uid}", parts=(" ".join(text.words[:2]),)) for text in splits.test[:60]]
+        return replace(splits, test=(*texts, *(replace(text, label=1 - int(predicted(text))) for text in short)))
+
+
+def predicted(text: Example) -> bool:
+    return sum(weight(VOCABULARY.index(word)) for word in text.words) > 0
+
+
+def test_accuracy_and_predictions_are_those_of_the_texts_that_were_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 500 texts 200 are drawn; more are read to find negative ones, which are all wrong; short ones are left out."""
+    monkeypatch.setattr(evidence, "POOL_WORDS", 1)
+    lines: list[str] = []
+    options = AuditOptions(texts=1, workers=1, only_methods=True, methods=("leave-one-out",))
+    corpus, workspace = Mislabeled(), Workspace(tmp_path)
+    result = audit(additive(), corpus, options=options, workspace=workspace, say=lines.append)
+    sample = TextSample(additive().recipe(corpus))
+    notes = workspace.get(sample).notes
+    texts = corpus.read(tmp_path).test
+    generator = torch.Generator().manual_seed(derive_seed("audit", 0, len(texts)))
+    drawn = [texts[place] for place in torch.randperm(len(texts), generator=generator)[:MIN_POOL].tolist()]
+    right = sum(int(predicted(text)) == text.label for text in drawn)
+    assert int(str(notes["rare"])) > 0
+    assert int(str(notes["too short"])) > 0
+    assert result.data.labeled == notes["read"] == MIN_POOL
+    assert result.data.accuracy == right / MIN_POOL
+    [line] = [line for line in lines if "were read" in line]
+    counts = {name: int(count) for name, count in re.findall(r"(negative|positive) (\d+)", line)}
+    assert counts == {"negative": MIN_POOL - sum(map(predicted, drawn)), "positive": sum(map(predicted, drawn))}
 
 
 def test_a_class_that_is_never_predicted_is_said_to_be_untested(tmp_path: Path) -> None:

@@ -911,8 +911,7 @@ def test_assumptions_are_in_the_terminal_and_on_the_page(
 
 def test_a_model_that_is_sometimes_wrong_is_not_suspected() -> None:
     def suspected(right: int, count: int) -> bool:
-        frame = pd.DataFrame({"label": [0] * count, "predicted": [0] * right + [1] * (count - right)})
-        return bool(assumptions(Sums(), frame, NAMES))
+        return bool(assumptions(Sums(), right, count, NAMES))
 
     # The binomial probability of so few: 2 ** -9 and 2 ** -10, and (1 + 20 + 190 + 1140) / 2 ** 20.
     assert [suspected(0, 9), suspected(0, 10), suspected(3, 20), suspected(2, 20)] == [False, True, False, True]

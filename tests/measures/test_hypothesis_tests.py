@@ -11,11 +11,23 @@ from scipy import stats
 from torch import Generator, Tensor
 
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
-from heedful.measures.hypothesis_tests import adjust_holm, studentised_p_values
+from heedful.measures.hypothesis_tests import adjust_holm, poisson_binomial_tail, studentised_p_values
 
 
 def p_values(columns: Tensor, seed: int = 0, resamples: int = 10_000) -> list[float]:
     return studentised_p_values(columns, resamples=resamples, generator=Generator().manual_seed(seed)).tolist()
+
+
+def test_the_tail_of_a_count_is_that_of_all_outcomes_and_of_scipy() -> None:
+    shares = [0.1, 0.5, 0.03, 0.9, 0.4]
+    for least in range(7):
+        expected = math.fsum(
+            math.prod(share if happens else 1 - share for share, happens in zip(shares, events, strict=True))
+            for events in itertools.product((0, 1), repeat=5)
+            if sum(events) >= least
+        )
+        assert poisson_binomial_tail(shares, least) == pytest.approx(expected)
+    assert poisson_binomial_tail([0.05] * 40, 20) == pytest.approx(stats.binom.sf(19, 40, 0.05), rel=1e-9)
 
 
 def test_p_values_of_normal_data_are_those_of_the_t_test() -> None:

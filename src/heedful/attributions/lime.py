@@ -7,7 +7,7 @@ that an instance lacks is a column of zeros with coefficient 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -34,6 +34,7 @@ from heedful.attributions.method import (
 from heedful.attributions.perturbation import (
     CoalitionReader,
     baseline_embeddings,
+    explain_alone,
     outputs_without,
     sample_texts,
     score_features,
@@ -111,6 +112,7 @@ class Lime(CheckedOptions):
     text in the flattened embeddings. Samples depend on (seed, uid). Defaults are those of Neely et al. (2022).
 
     Args:
+        n_samples: of a text; one that has more features than half as many has two per feature.
         ridge: penalty on the coefficients, not on the intercept.
         feature: "word" keeps or removes all tokens of a word together and divides its score among them; so do
             "sentence" and "segment".
@@ -125,7 +127,7 @@ class Lime(CheckedOptions):
 
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 100, "paired": True}
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     n_samples: Annotated[int, Bounds(2, MAX_SAMPLES)] = 1000
     baselines: Baseline = "pad"
@@ -150,6 +152,9 @@ class Lime(CheckedOptions):
         if self.error is not None:
             predict = partial(self._predict_coefficients, self.error, model)
             return sample_texts(predict, model, batch, target, index, self.baselines, self.output)
+        needed = 2 * feature_counts(index)
+        if bool((needed > self.n_samples).any()):
+            return explain_alone(self, model, batch, target, needed.clamp(min=self.n_samples))
         return Attribution(divide_among_units(self.coefficients(model, batch, target, index), index), index >= 0)
 
     def coefficients(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
@@ -167,7 +172,8 @@ class Lime(CheckedOptions):
     def _predict_coefficients(
         self, error: float, model: Model, read: CoalitionReader, text: Batch, index: Tensor
     ) -> tuple[Tensor, Tensor, int]:
-        coalitions = self.coalitions(text, index)
+        samples = max(self.n_samples, 2 * int(feature_counts(index)))
+        coalitions = replace(self, n_samples=samples, error=None).coalitions(text, index)
         weights = self.sample_weights(model, text, index, coalitions)
         return predict_coefficients(read, coalitions[0], weights[0], self.ridge, error)
 

@@ -21,6 +21,7 @@ from heedful.attributions.method import (
     Output,
     SampledAttribution,
     baseline_vectors,
+    change_option,
     divide_among_units,
     expand_to_units,
     feature_counts,
@@ -35,7 +36,7 @@ from heedful.attributions.method import (
 from heedful.capabilities import SupportsLeaveOneOut, SupportsPrefixes, TextPrefix
 from heedful.measures.divergence import total_variation
 from heedful.option_bounds import Bounds
-from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice
+from heedful.types import Attribution, Batch, Method, Model, Task, UserError, check_choice
 
 BLOCK_ELEMENTS = 1 << 21
 """Input numbers of the perturbed texts that are built at once."""
@@ -237,6 +238,21 @@ def sample_texts(
             scores[row, :count], errors[row, :count], samples[row] = sample(read, text, features)
     unit_scores, unit_errors = (divide_among_units(values, index) for values in (scores, errors))
     return SampledAttribution(unit_scores, index >= 0, unit_errors, samples)
+
+
+def explain_alone(method: Method, model: Model, batch: Batch, target: Tensor, samples: Tensor) -> Attribution:
+    """Scores of each text by a method with its own `n_samples` `[batch]`, whatever else is in the batch."""
+    scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
+    mask = torch.zeros_like(batch.mask)
+
+    def explain(row: int, count: int) -> Attribution:
+        at = torch.tensor([row], device=batch.mask.device)
+        return change_option(method, "n_samples", lambda _: count)(model, batch.rows(at), target[at])
+
+    for row, count in enumerate(samples.tolist()):
+        alone = explain(row, count)
+        scores[row, : alone.scores.shape[1]], mask[row, : alone.mask.shape[1]] = alone.scores[0], alone.mask[0]
+    return Attribution(scores, mask)
 
 
 @register("occlusion")

@@ -76,7 +76,7 @@ def _read_option(text: str, default: object) -> object:
 def method_for_words(method: str | Method, feature: Feature = "word") -> Method:
     """A method by its name or itself; one that removes tokens removes whole words, or other features.
 
-    By name, methods have their `word_options`: a text has fewer words than tokens.
+    By name, methods have their `word_options` unless tokens are asked for, of which a text has more than words.
 
     >>> from heedful.attributions import Lime
     >>> method_for_words("lime") == Lime(feature="word", n_samples=100, paired=True)
@@ -84,7 +84,8 @@ def method_for_words(method: str | Method, feature: Feature = "word") -> Method:
     """
     chosen = find_method(method) if isinstance(method, str) else method
     check_methods((chosen,), "method")
-    if isinstance(method, str) and isinstance(chosen, CheckedOptions) and chosen == type(chosen)():
+    is_named = isinstance(method, str) and feature != "unit"
+    if is_named and isinstance(chosen, CheckedOptions) and chosen == type(chosen)():
         chosen = chosen.for_words()
     return on_features(chosen, feature)
 

@@ -9,7 +9,7 @@ them, each with its complement, which reduces the variance.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import comb
 from typing import Annotated, ClassVar
@@ -42,7 +42,13 @@ from heedful.attributions.method import (
     register,
     sampled_measures,
 )
-from heedful.attributions.perturbation import CoalitionReader, outputs_without, sample_texts, score_features
+from heedful.attributions.perturbation import (
+    CoalitionReader,
+    explain_alone,
+    outputs_without,
+    sample_texts,
+    score_features,
+)
 from heedful.option_bounds import Bounds
 from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
@@ -102,7 +108,7 @@ class KernelShap(CheckedOptions):
         counts = feature_counts(index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
-            return self._explain_alone(model, batch, target, needed.clamp(min=self.n_samples))
+            return explain_alone(self, model, batch, target, needed.clamp(min=self.n_samples))
 
         def solve(rows: Tensor, texts: Batch, features: Tensor) -> Tensor:
             seeds = example_seeds("kernel", self.seed, texts)
@@ -118,16 +124,6 @@ class KernelShap(CheckedOptions):
 
         scores = score_features(solve, batch, index, self.n_samples)
         return Attribution(divide_among_units(scores, index), index >= 0)
-
-    def _explain_alone(self, model: Model, batch: Batch, target: Tensor, counts: Tensor) -> Attribution:
-        """Values of each text with its own number of samples `[batch]`, whatever else is in the batch."""
-        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
-        scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
-        for row, count in enumerate(counts.tolist()):
-            rows = torch.tensor([row], device=batch.mask.device)
-            values = replace(self, n_samples=count)(model, batch.rows(rows), target[rows]).scores[0]
-            scores[row, : len(values)] = values
-        return Attribution(scores, index >= 0)
 
     def _sample_values(
         self, error: float, read: CoalitionReader, text: Batch, index: Tensor

@@ -22,6 +22,7 @@ from heedful.attributions.method import Feature, MethodTags, tags_of
 from heedful.audits.audit_result import Audit, AuditedData, AuditedModel, FailureExample, WordUse
 from heedful.audits.decisions import (
     NO_EFFECT,
+    UNITS,
     answer_sentence,
     caption,
     caution,
@@ -53,6 +54,7 @@ from heedful.explainer import software_versions
 from heedful.formatting import join_names
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import mean_interval
+from heedful.measures.hypothesis_tests import poisson_binomial_tail
 from heedful.report.charts import png_base64
 from heedful.report.text_sources import tabulate_texts
 from heedful.report.text_table import LEAST_FAITHFUL, MOST_MANIPULABLE, ScoreColumn, TextMetric, TextTable
@@ -142,9 +144,10 @@ class AuditAnalysis:
         untested = {name: reason for topic in TOPICS.values() for name, reason in topic.untested(self.work).items()}
         if never := self._never_predicted():
             untested[NEVER_PREDICTED] = never
+        data = self._audited_data(texts)
         return Audit(
             model=self._audited_model(),
-            data=self._audited_data(texts),
+            data=data,
             methods=methods,
             attention=ATTENTION_FINDINGS.findings(self._representative, rules.alpha),
             pairs=AGREES.pair_statistics(rules),
@@ -153,7 +156,7 @@ class AuditAnalysis:
             recommended=recommended,
             sentence=answer_sentence(methods) + nothing_sentence(effects, rules.alpha, plan.noun),
             caution=caution(plan.noun),
-            caption=caption(methods, len(self._representative.uids), plan.source, plan.noun),
+            caption=caption(methods, data.texts - data.added, plan.source, plan.noun, units=explained_units(data)),
             level=1 - 2 * rules.alpha,
             look=self.look,
             seed=plan.sample.seed,
@@ -207,20 +210,18 @@ class AuditAnalysis:
     def _word_use(self, name: str) -> tuple[WordUse, ...]:
         """The words that a method ranks first in several texts of one predicted class, the most frequent first.
 
-        Segments of long texts, which hardly ever occur twice, follow in the order of the texts.
+        Of texts that are explained by segments, the words of the segment that is ranked first, if they are there more
+        often than chance has it.
         """
         table, classes = self.work.scores[name], self.plan.explainer.class_names
-        first, texts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        short, long = list[RankedText](), list[RankedText]()
         for uid, outcome, scores in zip(table.index, table["predicted"], table["word_scores"], strict=True):
-            words = [_short(_bare_word(word)) for word in self._words(str(uid), table)]
-            label = classes[int(outcome)] if classes else ""
-            texts.update((word, label) for word in {*words})
-            if words and max(scores) > 0:
-                first[words[int(np.argmax(scores))], label] += 1
-        order = {use: place if " " in use[0] else 0 for place, use in enumerate(first)}
-        ranked = sorted(first.items(), key=lambda entry: (-entry[1], order[entry[0]], entry[0]))
-        listed = [(use, count) for use, count in ranked if use[0] and (count > 1 or " " in use[0])]
-        return tuple(WordUse(word, label, count, texts[word, label]) for (word, label), count in listed[:MOST_WORDS])
+            runs = [[_bare_word(word) for word in run.split()] for run in self._words(str(uid), table)]
+            first = int(np.argmax(scores)) if runs and max(scores) > 0 else None
+            text = RankedText(classes[int(outcome)] if classes else "", runs, first)
+            (long if any(len(run) > 1 for run in runs) else short).append(text)
+        used = [*_first_words(short), *words_of_first_segments(long)]
+        return tuple(sorted(used, key=lambda use: (use.by_chance - use.first, use.word, use.predicted))[:MOST_WORDS])
 
     def text_table(self, audit: Audit) -> TextTable:
         """The audited texts with every explanation, sortable by faithfulness and manipulability."""
@@ -363,7 +364,7 @@ class AuditAnalysis:
             row = table.index.tolist().index(uid)
             units, scored = (table[name].tolist()[row] for name in ("units", "scored"))
             return [str(unit) for unit, is_scored in zip(units, scored, strict=True) if is_scored]
-        words = [word for part in self.work.examples[uid].parts if isinstance(part, str) for word in part.split()]
+        words = self.work.examples[uid].words
         features: dict[int, list[str]] = {int(number): [] for number in _cell(table, uid, "word_numbers")}
         pairs = zip(_cell(table, uid, "words"), _cell(table, uid, "features"), strict=True)
         for word, feature in dict.fromkeys((int(word), int(feature)) for word, feature in pairs if word >= 0):
@@ -393,10 +394,7 @@ class AuditAnalysis:
 
     def _audited_data(self, texts: pd.DataFrame) -> AuditedData:
         corpus, names, notes = self.plan.corpus, self.plan.explainer.class_names, self._sample.notes
-        labelled = self._sample.table[self._sample.table["label"].notna()]
-        accuracy = math.nan
-        if len(labelled) and names:
-            accuracy = float((labelled["predicted"] == labelled["label"].astype(float)).mean())
+        right, labeled = (int(str(notes[name])) for name in ("right", "labeled"))
         columns = corpus.columns if isinstance(corpus, EvaluationTable) else None
         return AuditedData(
             name=corpus.name,
@@ -405,8 +403,8 @@ class AuditAnalysis:
             rows=int(str(notes["rows"])),
             texts=len(texts),
             added=len(texts) - count_representative(texts["turn"]),
-            accuracy=accuracy,
-            labeled=len(labelled),
+            accuracy=right / labeled if labeled and names else math.nan,
+            labeled=labeled,
             rationales=sum(uid in self.work.marked_examples for uid in texts["uid"]),
             classes=class_counts(texts, names),
             notes=(
@@ -416,9 +414,9 @@ class AuditAnalysis:
             ),
             digest=corpus.digest(self.work.workspace.data_dir),
             noun=self.plan.noun,
-            assumptions=assumptions(corpus, self._sample.table, names),
+            assumptions=assumptions(corpus, right, labeled, names),
+            feature=self.plan.sample.feature,
             segmented=int((texts["features"] < texts["words"]).sum()),
-            truncated=int(texts["cut"].sum()),
         )
 
 
@@ -432,10 +430,60 @@ MAX_NAMED = 45
 BEST_DROP = "fall of the output without the best words found"
 MOST_WORDS = 12
 """Words that are listed as used by the model."""
+LEAST_TEXTS = 3
+"""Texts whose first segment must have a word that is listed."""
+BY_CHANCE = 0.01
+"""Probability that any word is listed that is in first segments by chance."""
 BELOW_CHANCE = 0.001
 """Probability of so few right predictions by chance, below which the order of the labels is doubtful."""
 MAX_IMAGE_SIDE = 96
 """Pixels of an image that is shown."""
+
+
+@dataclass(frozen=True)
+class RankedText:
+    """The words of a text in the runs that were explained, and the run that is ranked first for the predicted class.
+
+    Args:
+        first: its number; None if no score is positive.
+    """
+
+    predicted: str
+    runs: Sequence[Sequence[str]]
+    first: int | None
+
+
+def _first_words(texts: Sequence[RankedText]) -> list[WordUse]:
+    """The words that are ranked first in two texts or more, of texts that are explained word by word."""
+    counts = Counter((text.runs[text.first][0], text.predicted) for text in texts if text.first is not None)
+    texts_with = Counter((word, text.predicted) for text in texts for word in {run[0] for run in text.runs})
+    return [WordUse(*use, count, texts_with[use]) for use, count in counts.items() if count > 1]
+
+
+def words_of_first_segments(texts: Sequence[RankedText]) -> list[WordUse]:
+    """The words that are in the segment ranked first in clearly more texts than by chance.
+
+    By chance, the places of a word in a text of n words are random: a segment of m words has one of its k places with
+    probability 1 - C(n - k, m) / C(n, m). The number of texts is Poisson binomial; error `BY_CHANCE` for all words.
+    """
+    chances, counts = dict[tuple[str, str], list[float]](), Counter[tuple[str, str]]()
+    texts_with = Counter[tuple[str, str]]()
+    for text in texts:
+        places = Counter(word for run in text.runs for word in run)
+        texts_with.update((word, text.predicted) for word in places)
+        if text.first is None:
+            continue
+        segment = text.runs[text.first]
+        counts.update((word, text.predicted) for word in {*segment})
+        for word, number in places.items():
+            missed = math.comb(places.total() - number, len(segment)) / math.comb(places.total(), len(segment))
+            chances.setdefault((word, text.predicted), []).append(1 - missed)
+    tested = [use for use, shares in chances.items() if len(shares) >= LEAST_TEXTS]
+    return [
+        WordUse(*use, counts[use], texts_with[use], math.fsum(chances[use]))
+        for use in tested
+        if counts[use] >= LEAST_TEXTS and poisson_binomial_tail(chances[use], counts[use]) <= BY_CHANCE / len(tested)
+    ]
 
 
 def _of_class(answer: Finding, label: str) -> Finding:
@@ -482,23 +530,29 @@ def segment_note(table: pd.DataFrame, feature: Feature, noun: str = "texts") -> 
     return f"{len(long)} of {len(table)} {noun} {which}are explained by {feature}s of about {size} words"
 
 
-def assumptions(corpus: Corpus, table: pd.DataFrame, outputs: Sequence[str]) -> tuple[str, ...]:
+def explained_units(data: AuditedData) -> tuple[str, str]:
+    """What has a score in the audited texts or images, one and several of them."""
+    unit, several = UNITS[data.noun]
+    if not data.segmented:
+        return unit, several
+    if data.segmented == data.texts:
+        return data.feature, f"{data.feature}s"
+    return f"{unit} or {data.feature}", f"{several} or {data.feature}s"
+
+
+def assumptions(corpus: Corpus, right: int, labeled: int, outputs: Sequence[str]) -> tuple[str, ...]:
     """What was assumed about the columns and labels of the data, and whether the labels contradict the model.
 
     Args:
-        table: label and predicted class of the texts that were read.
+        right: predictions of the texts that were drawn that are their labels, of which there are `labeled`.
     """
     stated = corpus.columns.assumptions if isinstance(corpus, EvaluationTable) else ()
-    labelled = table[table["label"].notna()]
-    if not outputs or labelled.empty:
-        return stated
-    right = int((labelled["predicted"] == labelled["label"].astype(float)).sum())
     # A model that is right less often than by chance usually has its outputs in another order.
-    if binomtest(right, len(labelled), 1 / len(outputs), "less").pvalue >= BELOW_CHANCE:
+    if not outputs or not labeled or binomtest(right, labeled, 1 / len(outputs), "less").pvalue >= BELOW_CHANCE:
         return stated
     return (
         *stated,
-        f"the labels are those of the outputs, although only {right} of {len(labelled)} are predicted, less "
+        f"the labels are those of the outputs, although only {right} of {labeled} are predicted, less "
         "than by chance: labels and outputs may be in another order",
     )
 

@@ -37,9 +37,9 @@ from heedful.audits.audit_tables import (
     statistic_text,
     thresholds_table,
     untested_labels,
+    use_text,
     ways_table,
 )
-from heedful.audits.decisions import NO_EFFECT
 from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.references import REFERENCES
@@ -189,6 +189,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         # Safe: the text in a chart is escaped.
         "chart_view": ChartView(chart, Markup(svg(chart, "shares")), _chart_address(FAITHFUL, 1)),
         "failures": [_failure_view(each, texts) for each in methods if each.audit.failure is not None],
+        "word_use": [(use, use_text(audit, use)) for use in audit.word_use],
         "by_class": classes_table(audit) if any(method.by_class for method in audit.methods) else None,
         "thresholds": thresholds_table(audit) if audit.other_thresholds else None,
         "decisions": decisions_table(audit),
@@ -200,7 +201,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "effects": {
             row.subset or "all predictions": statistic_text(replace(row, null=math.nan)) for row in audit.effects
         },
-        "no_effect": NO_EFFECT,
+        "no_effect": max((row.null for row in audit.effects), default=math.nan),
         "provenance": _provenance(audit),
     }
     return "".join(_ANSWER.render(values))

@@ -18,7 +18,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pandas as pd
 
-from heedful.attributions.method import MethodTags
+from heedful.attributions.method import Feature, MethodTags
 from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS, TOPICS
 from heedful.audits.topics import Role
 from heedful.audits.verdict_rules import FAITHFUL, WayShare, measure_label
@@ -29,7 +29,7 @@ from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
-SCHEMA = 5
+SCHEMA = 6
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
 
 
@@ -61,16 +61,19 @@ class WordUse:
     """A word that an explanation ranks first in several texts of one predicted class.
 
     Args:
-        word: in lower case, without punctuation around it; of a long text the beginning of a segment.
+        word: in lower case, without punctuation around it.
         predicted: the class that it speaks for.
-        first: texts in which it is ranked first.
+        first: texts in which it is ranked first, or is in the segment that is.
         texts: texts of this predicted class that contain it.
+        by_chance: texts in which it would be in that segment if its words were at random places of the text; 0 where
+            words were ranked.
     """
 
     word: str
     predicted: str
     first: int
     texts: int
+    by_chance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -183,14 +186,15 @@ class AuditedData:
         columns: role ("text", "second text", "label", "rationale", "id") to column.
         rows: rows of the file; `texts` of them were audited, of which `added` are of rarely predicted classes and count
             for these only.
-        accuracy: on all labeled texts that were read, of which there are `labeled`; NaN without labels.
+        accuracy: on all labeled texts that were drawn, before any was left out or added; there are `labeled` of them.
+            NaN without labels.
         rationales: audited texts with marked words.
         classes: number of audited texts by predicted class.
         notes: remarks, for instance how label names were matched.
         noun: what is audited: texts or images.
         assumptions: what was decided about columns and labels although another reading is possible.
+        feature: what was explained and removed together; "segment" takes the words of short texts.
         segmented: audited texts that were explained by sentences or segments, and not word by word.
-        truncated: audited texts of which the model does not read some words.
     """
 
     name: str
@@ -205,8 +209,8 @@ class AuditedData:
     digest: str
     noun: str = "texts"
     assumptions: tuple[str, ...] = ()
+    feature: Feature = "word"
     segmented: int = 0
-    truncated: int = 0
     labeled: int = 0
     added: int = 0
 
@@ -222,7 +226,7 @@ class Audit:
         struck: measures that do not count on this data, by `measure_label`, with the reason.
         untested: questions that were not asked, with the reason and the remedy.
         effects: by predicted class (`subset`, empty for all), how much the output falls without the best words found.
-        word_use: the words that the first method ranks first most often.
+        word_use: the words that the first method ranks first most often, beyond chance where segments are ranked.
         distances: by way of removal (`subset`), the share of texts without half of their words that are farther from
             real texts than nearly all real texts are from each other.
         other_thresholds: what would be decided with each threshold halved and doubled.

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from heedful.attributions.controls import Random
 from heedful.attributions.registry import METHODS, catalogue_name, method_for_words
-from heedful.audits.analysis import AuditAnalysis, assumptions, class_counts, note_lines, segment_note
+from heedful.audits.analysis import AuditAnalysis, assumptions, note_lines, segment_note
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import TextSample, block_range
 from heedful.audits.external_attributions import ExternalAttributions, external_methods
@@ -330,8 +330,10 @@ class AuditRun:
         yield (f"Model: {self.explainer.source}, {notes['architecture']}; outputs: {', '.join(names) or 'a number'}.")
         if isinstance(corpus, EvaluationTable):
             yield f"Data: {self.plan.source}; {'; '.join(corpus.columns.notes)}."
-        yield from (f"Assumption: {line}." for line in assumptions(corpus, self.table, names))
-        counts = ", ".join(f"{name} {count}" for name, count in class_counts(self.table, names).items())
+        right, labeled = (int(str(notes[name])) for name in ("right", "labeled"))
+        yield from (f"Assumption: {line}." for line in assumptions(corpus, right, labeled, names))
+        drawn = notes["predicted"] if isinstance(notes["predicted"], list) else []
+        counts = ", ".join(f"{name} {count}" for name, count in zip(names or ("numbers",), drawn, strict=True))
         yield (
             f"{self.plan.noun.capitalize()}: {notes['read']} of {notes['rows']} were read, {notes['too short']} of "
             f"them are too short to explain; predicted: {counts}."

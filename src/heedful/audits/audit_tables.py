@@ -17,7 +17,7 @@ from heedful.table_view import Cell, TableView
 from heedful.terminal import TableRow, print_table
 
 if TYPE_CHECKING:  # `Audit.to_html` imports this module
-    from heedful.audits.audit_result import Audit, MethodAudit, OtherThreshold
+    from heedful.audits.audit_result import Audit, MethodAudit, OtherThreshold, WordUse
 
 DECISION_STYLES = {
     None: ("", "untested", "quiet"),
@@ -48,6 +48,15 @@ THRESHOLD_LABELS = {
     "complete_error": ("complete: share of the output that the scores may miss", True),
 }
 """What each threshold is, by its field of `Thresholds`, and whether it is shown in percent."""
+WAYS = {
+    "delete": "deleted",
+    "mask": "replaced by mask tokens",
+    "unk": "replaced by unknown tokens",
+    "pad": "replaced by padding",
+    "zero": "replaced by zero vectors",
+    "infill": "replaced by words of other texts",
+}
+"""What each way of removal does to words."""
 LEAST_PERCENT = 0.005
 """Smaller shares would be rounded to none."""
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -91,7 +100,9 @@ def _terminal_row(audit: Audit, method: MethodAudit) -> TableRow:
     )
     if method.control:
         return TableRow(cells, style)
-    reason = () if method.decision is Decision.SHOW else (decision_reason(audit, method),)
+    # Of a method that may be shown, its faithfulness is in its row already.
+    is_plain = method.decision is Decision.SHOW and method.reason == method.answer(FAITHFUL).reason
+    reason = () if is_plain else (decision_reason(audit, method),)
     doubts = [
         f"{SYMBOLS[verdict]} {verdict.value}: {', '.join(labels)}"
         for verdict in (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED)
@@ -103,7 +114,7 @@ def _terminal_row(audit: Audit, method: MethodAudit) -> TableRow:
 def decision_reason(audit: Audit, method: MethodAudit) -> str:
     """Why a method has its decision, and about how many more minutes would decide where that is known."""
     minutes = audit.minutes_to_decide(method)
-    return sentence(method.reason) + ("" if minutes is None else f" That takes about {more_minutes(minutes)}.")
+    return sentence(method.reason) + ("" if minutes is None else f" Deciding this takes about {more_minutes(minutes)}.")
 
 
 def untested_labels(audit: Audit) -> dict[str, str]:
@@ -125,7 +136,7 @@ def basis(audit: Audit) -> str:
         )
     if data.segmented:
         segmented = f"{format_number(data.segmented)} of these {format_number(data.texts)} {data.noun}"
-        lines.append(f"{segmented} were explained by segments of several words, not word by word.")
+        lines.append(f"{segmented} were explained by {data.feature}s of several words, not word by word.")
     if truncated > 0:
         share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
         lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
@@ -156,6 +167,15 @@ def _unseen_share(audit: Audit) -> float:
     """The share of a kind of text of which the audited ones hold none with the error probability of the tests."""
     texts = max(1, audit.data.texts - audit.data.added)
     return float(1 - math.pow((1 - audit.level) / 2, 1 / texts))
+
+
+def use_text(audit: Audit, use: WordUse) -> str:
+    """In how many texts a word is ranked first, or is in the segment that is."""
+    prediction = " and this prediction" if use.predicted else ""
+    texts = f"{use.first} of {use.texts} {audit.data.noun} with this word{prediction}"
+    if not use.by_chance:
+        return f"ranked first in {texts}"
+    return f"in the {audit.data.feature} ranked first in {texts} ({use.by_chance:.1f} by chance)"
 
 
 def methods_table(audit: Audit) -> TableView:
@@ -292,13 +312,16 @@ def distance_sentence(audit: Audit) -> str:
     """How far each way of removal leads from real texts; empty if that was not measured."""
     if not audit.distances:
         return ""
+    noun, first = audit.data.noun, audit.distances[0]
     shares = [
-        f"{format_share(row.value)} ({format_share(row.low, row.high)}) under {row.subset}" for row in audit.distances
+        f"{format_share(row.value)} ({format_share(row.low, row.high)}) when words are {way}"
+        for row in audit.distances
+        for way in [WAYS.get(row.subset, row.subset)]
     ]
     return (
-        f"Without half of their words, so many of {audit.distances[0].n:.0f} {audit.data.noun} lie farther from real "
-        f"ones, in the last hidden state, than 95 % of the real ones from each other: {', '.join(shares)}. If nothing "
-        "were changed it would be 5 %."
+        f"With half of their words removed, this share of the {first.n:.0f} {noun} lies farther from the nearest real "
+        f"{noun[:-1]} (in the last hidden state) than {format_share(1 - first.null)} of real {noun} do: "
+        f"{', '.join(shares)}. With nothing removed it would be {format_share(first.null)}."
     )
 
 

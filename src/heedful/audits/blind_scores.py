@@ -57,7 +57,7 @@ class BlindScores:
 
     def of_texts(self, examples: Iterable[Example], counts: Mapping[str, int]) -> Method:
         """The method that knows these texts; words are rare if few texts contain them (`document_counts`)."""
-        words = {example.uid: _words(example) for example in examples}
+        words = {example.uid: example.words for example in examples}
         scores = {uid: BLIND_RULES[self.rule](text, counts) for uid, text in words.items()}
         return _BoundScores(self.tags, scores, self.feature, "sum" if self.rule == WORD_LENGTH else "mean")
 
@@ -88,8 +88,4 @@ class _BoundScores:
 
 def document_counts(examples: Iterable[Example]) -> Mapping[str, int]:
     """In how many texts each word occurs, in lower case."""
-    return Counter(word for example in examples for word in {word.lower() for word in _words(example)})
-
-
-def _words(example: Example) -> list[str]:
-    return [word for part in example.parts if isinstance(part, str) for word in part.split()]
+    return Counter(word for example in examples for word in {word.lower() for word in example.words})

@@ -293,12 +293,23 @@ def nothing_sentence(effects: Sequence[Statistic], alpha: float, noun: str = "te
     )
 
 
-def caption(methods: Sequence[MethodAudit], texts: int, source: str, noun: str = "texts") -> str:
-    """The text under a heat-map of the first method that may be shown; empty if there is none."""
+def caption(
+    methods: Sequence[MethodAudit],
+    texts: int,
+    source: str,
+    noun: str = "texts",
+    *,
+    units: tuple[str, str] | None = None,
+) -> str:
+    """The text under a heat-map of the first method that may be shown; empty if there is none.
+
+    Args:
+        units: what was audited, one and several of them; by default what has a score in texts or images.
+    """
     shown = next((method for method in methods if method.decision is Decision.SHOW), None)
     if shown is None:
         return ""
-    unit, several = UNITS[noun]
+    unit, several = units or UNITS[noun]
     limits = "".join(f" {limit[:1].upper()}{limit[1:]}." for limit in shown.tags.limits)
     return (
         f"{unit.capitalize()} scores by {shown.name} for the predicted class.{limits} On {texts} {noun} of "

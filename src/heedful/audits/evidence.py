@@ -109,7 +109,7 @@ class TextSample(Recipe):
     """
 
     kind: ClassVar[str] = "audit sample"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     subject: ModelRecipe
     seed: int = 0
@@ -120,8 +120,8 @@ class TextSample(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, number of words and of features that are read, predicted class and more.
 
-        The column `cut` says whether the model does not read some words of a text, and `turn` is the place of a text in
-        an order that represents the data: texts of rarely predicted classes are taken out of turn.
+        The column `turn` is the place of a text in an order that represents the data: texts of rarely predicted classes
+        are taken out of turn.
         """
         loaded = self.subject.restore(workspace)
         examples = loaded.examples("test")
@@ -131,7 +131,7 @@ class TextSample(Recipe):
             )
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
         shuffled = [examples[index] for index in torch.randperm(len(examples), generator=generator).tolist()]
-        size = pool_size(_count_words(example) for example in shuffled[: self.pool])
+        size = pool_size(len(example.words) for example in shuffled[: self.pool])
         drawn = shuffled[:size]
         table = self._read(loaded, drawn, workspace)
         kept = stratify(table[table["long_enough"] & table["has_scores"]])
@@ -143,6 +143,7 @@ class TextSample(Recipe):
             "too short": int((~table["long_enough"]).sum()),
             "without scores": int((~table["has_scores"]).sum()),
             "rare": len(further),
+            **count_predictions(table, loaded.model.task.num_classes),
             "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
             "truncated": loaded.tokenizer.count_truncated(drawn),
             "unknown words": _unknown_share(loaded.tokenizer, drawn),
@@ -177,7 +178,6 @@ class TextSample(Recipe):
     def _read(self, loaded: LoadedModel, examples: Sequence[Example], workspace: Workspace) -> pd.DataFrame:
         """The predictions on texts, a row each in their order, and whether each is long enough and has scores."""
         batch = with_breaks(loaded.tokenizer(examples), examples)
-        truncated = loaded.tokenizer.count_truncated(examples)
         rows: list[dict[str, object]] = []
         for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
             with torch.no_grad():
@@ -192,7 +192,6 @@ class TextSample(Recipe):
                         "place": position,
                         "words": int(words[row]),
                         "features": int(features[row]),
-                        "cut": truncated > 0 and int(words[row]) < _count_words(examples[position]),
                         "predicted": int(best.indices[row]),
                         "probability": float(best.values[row]),
                         "label": to_json(examples[position].label),
@@ -208,6 +207,20 @@ class TextSample(Recipe):
         return table.assign(long_enough=table["features"] >= MIN_WORDS, has_scores=has_scores)
 
 
+def count_predictions(table: pd.DataFrame, classes: int) -> dict[str, Json]:
+    """Predictions by class, and labels and right predictions, of texts as they were drawn: none was selected by them.
+
+    >>> count_predictions(pd.DataFrame({"predicted": [0, 2, 2], "label": [0, 1, None]}), 3)
+    {'predicted': [1, 0, 2], 'labeled': 2, 'right': 1}
+    """
+    counts, labeled = table["predicted"].value_counts(), table[table["label"].notna()]
+    return {
+        "predicted": [int(counts.get(number, 0)) for number in range(classes)],
+        "labeled": len(labeled),
+        "right": int((labeled["predicted"] == labeled["label"].astype(float)).sum()),
+    }
+
+
 def pool_size(words: Iterable[int]) -> int:
     """How many texts of these lengths are read to draw the sample.
 
@@ -215,10 +228,6 @@ def pool_size(words: Iterable[int]) -> int:
     (900, 250, 200)
     """
     return max(sum(total <= POOL_WORDS for total in accumulate(words)), MIN_POOL)
-
-
-def _count_words(example: Example) -> int:
-    return sum(len(part.split()) for part in example.parts if isinstance(part, str))
 
 
 def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example]) -> float:

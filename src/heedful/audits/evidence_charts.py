@@ -82,7 +82,7 @@ def _measure_chart(
     if question.is_share:
         references = (("random scores", 0.0), ("best found", 100.0))
         return Intervals(f"{metric}: share of the achievable", SHARE_AXIS, points, references)
-    return Intervals(metric, Axis(question.axis), points)
+    return Intervals(metric, Axis(metric), points)
 
 
 def pair_matrix(pairs: Sequence[Statistic]) -> Matrix:

@@ -14,7 +14,8 @@ from heedful.attributions.method import option_values, tags_of
 from heedful.audits.evidence import BlockAttributions, rank_correlations
 from heedful.audits.topics import MeanQuestion, Question
 from heedful.audits.verdict_rules import EQUAL_OUTPUTS, NULL, MeanScale, Rules, defined
-from heedful.measures.bounded_mean import share_interval
+from heedful.formatting import format_share
+from heedful.measures.bounded_mean import mean_interval
 from heedful.results import Finding, Statistic
 from heedful.store.recipe import Recipe
 from heedful.types import Method
@@ -86,11 +87,11 @@ class Polarity(Question):
             if pairs.empty:
                 continue
             values, any_word = defined(pairs[name]), float(pairs[NULL].mean())
-            value, low, high = share_interval(values, rules.alpha)
+            value, low, high = mean_interval(values, 0.0, 1.0, rules.alpha)
             p_value = answers[name].statistic.p_value
             row = Statistic(self.metric, name, "", value, low, high, len(values), any_word, p_value)
-            reason = f"the word that it ranks first speaks against the prediction in {value:.0%} of the texts"
-            reason += f", any word in {any_word:.0%}"
+            reason = f"the word that it ranks first speaks against the prediction in {format_share(value)} of the texts"
+            reason += f", any word in {format_share(any_word)}"
             answers[name] = replace(answers[name], evidence=(row,), reason=reason)
         return answers
 

@@ -32,6 +32,7 @@ from heedful.audits.removal import HoldsUnderInfill
 from heedful.audits.topics import SIDE_TEXTS, MeanQuestion, Question, Role, Topic
 from heedful.audits.verdict_rules import FAITHFUL, THRESHOLDS, MeanScale, Rules, Thresholds, defined
 from heedful.figures import Chart
+from heedful.formatting import format_share, format_small_share
 from heedful.measures.bounded_mean import mean_interval
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.results import Finding, Statistic, Verdict
@@ -265,8 +266,9 @@ class Complete(Question):
                 gaps = defined(table[name])
                 value, low, high = mean_interval(gaps, 0.0, float(gaps.max()), rules.alpha)
                 share = answer.statistic.value
-                reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
-                reason += f", and by more than {limit:.0%} in {1 - share:.0%} of the texts"
+                average, most = format_small_share(value), format_small_share(float(gaps.max()))
+                reason = f"the sum of the scores misses the output by {average} on average, at most {most}"
+                reason += f", and by more than {format_share(limit)} in {format_share(1 - share)} of the texts"
                 row = Statistic("error", name, "", value, low, high, len(gaps), limit, answer.statistic.p_value)
                 answers[name] = replace(answer, evidence=(row,), reason=reason)
         return answers

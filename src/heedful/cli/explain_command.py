@@ -32,7 +32,10 @@ METHOD_HELP = (
     "Method to use (repeatable; see `heedful list`), with options as in 'lime(error=0.05)'. Default: the method that "
     "an audit of this model recommends, else integrated gradients."
 )
-FEATURE_HELP = "What has a score: token, word (default), sentence or segment (about 20 runs of words in a long text)."
+FEATURE_HELP = (
+    "What has a score: token, word, sentence or segment (about 20 runs of words in a long text). Default: what the "
+    "audit of this model tested, else word."
+)
 HTML_HELP = f"Write an HTML page to this file {TO_STDOUT}."
 CSV_HELP = f"Write all scores to this file as CSV {TO_STDOUT}."
 

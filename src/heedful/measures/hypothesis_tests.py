@@ -1,10 +1,11 @@
-"""One-sided tests of means by the studentised bootstrap, and Holm's correction."""
+"""One-sided tests of means by the studentised bootstrap, tails of counts, and Holm's correction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -31,6 +32,18 @@ def studentised_p_values(columns: Tensor, *, resamples: int = RESAMPLES, generat
     p_values = (1.0 + (statistics >= mean / deviation).sum(0)) / (1.0 + resamples)
     of_constants = torch.where(mean > 0, 1.0 / (1.0 + resamples), torch.ones_like(mean))
     return torch.where(deviation > 0, p_values, of_constants).masked_fill(mean.isnan(), math.nan)
+
+
+def poisson_binomial_tail(probabilities: Sequence[float], least: int) -> float:
+    """The probability that at least so many of several independent events occur, each with a probability of its own.
+
+    >>> poisson_binomial_tail([0.5, 0.25], 1), poisson_binomial_tail([0.5, 0.25], 2)
+    (0.625, 0.125)
+    """
+    counts = np.ones(1)
+    for probability in probabilities:
+        counts = np.convolve(counts, (1 - probability, probability))
+    return float(counts[least:].sum())
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:

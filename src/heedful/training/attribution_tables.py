@@ -222,7 +222,7 @@ def _unit_texts(loaded: LoadedModel, batch: Batch, examples: Mapping[str, Exampl
     unknown = SPECIAL_TOKENS[UNK]
     for row, uid in enumerate(batch.uids):
         if unknown in texts[row]:
-            words = [word for part in examples[uid].parts if isinstance(part, str) for word in part.split()]
+            words = examples[uid].words
             for unit, text in enumerate(texts[row]):
                 if text == unknown:
                     texts[row][unit] = words[int(batch.words[row, unit])]
