@@ -69,7 +69,7 @@ class Faithful(Question):
     )
     null = (
         "Random scores on the same texts, text by text; and the best of the orders that ignore the model: by word "
-        "length, rarity and position."
+        "length, rarity and position (from the start or from the end)."
     )
     rule = (
         "Supported if the method is better than random scores on every measure that counts, under every way of "
