@@ -40,7 +40,7 @@ from heedful.audits.topics import Question, Role
 from heedful.audits.verdict_rules import BEST, NULL, Rules, Thresholds, WayShare, defined
 from heedful.data.tokenization import with_breaks
 from heedful.formatting import format_share
-from heedful.measures.bounded_mean import share_interval
+from heedful.measures.bounded_mean import mean_interval
 from heedful.results import Finding, Statistic, Verdict
 from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact, Json, Recipe
@@ -354,7 +354,7 @@ class HoldsUnderInfill(Question):
         for way in dict.fromkeys(table["way"]) if "way" in table else ():
             if way != REAL:
                 far = defined(table.loc[table["way"] == way, "far"].astype(float))
-                interval = share_interval(far, alpha)
+                interval = mean_interval(far, 0.0, 1.0, alpha)
                 rows.append(Statistic(FAR, "", str(way), *interval, len(far), null=1 - REAL_SHARE))
         return tuple(rows)
 

@@ -93,16 +93,6 @@ def mean_interval(values: _Values, lowest: float, highest: float, alpha: float) 
     return Interval(mean, *(float(np.clip(bound, lowest, highest)) for bound in bounds))
 
 
-def share_interval(values: _Values, alpha: float) -> Interval:
-    """The mean of values from 0 to 1, such as a share of texts, with bounds that are not outside of that.
-
-    >>> [round(end, 3) for end in share_interval(np.array([1.0] + [0.0] * 49), 0.025)]
-    [0.02, 0.0, 0.105]
-    """
-    mean, low, high = mean_interval(values, 0.0, 1.0, alpha)
-    return Interval(mean, max(0.0, low), min(1.0, high))
-
-
 def p_value(values: _Values, lowest: float, threshold: float = 0.0) -> float:
     """The smallest alpha whose lower bound is at or above the threshold: a test that the mean is at most that.
 
