@@ -495,7 +495,7 @@ class BlockErasure(Recipe):
     """
 
     kind: ClassVar[str] = "audit erasure"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     attributions: BlockAttributions
     deletions: tuple[Baseline, ...]
@@ -568,6 +568,7 @@ class BlockNull(Recipe):
     """What random orders of words reach on the texts of a block, which every explanation is compared with."""
 
     kind: ClassVar[str] = "audit null"
+    revision: ClassVar[int] = 2
 
     sample: TextSample
     block: int

@@ -106,6 +106,7 @@ class BlockInfill(Recipe):
     """
 
     kind: ClassVar[str] = "audit infill"
+    revision: ClassVar[int] = 2
 
     source: BlockAttributions | BlockSearch | BlockNull
     words: InfillWords
