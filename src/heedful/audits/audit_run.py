@@ -307,7 +307,7 @@ class AuditRun:
         refused = f"it is not finished, and the workspace {self.workspace} cannot be written"
         plan = self.plan
         plan.methods |= self.further
-        counts = dict.fromkeys(plan.answered, 0)
+        counts = dict.fromkeys(plan.scored, 0)
         for block in self.budget.blocks():
             missing = {item.method for item in self.budget.unfinished(block) if item.is_main}
             for name in [name for name in counts if counts[name] == block and name not in missing]:

@@ -119,7 +119,8 @@ class AuditPlan:
     @property
     def blind(self) -> dict[str, Method]:
         """Orders that ignore the model, which every explanation must beat; images have none."""
-        return {} if self.reads_images else {rule: BlindScores(rule, self.sample.feature) for rule in BLIND_RULES}
+        rules = () if self.reads_images else (rule for rule in BLIND_RULES if rule not in self.left_out)
+        return {rule: BlindScores(rule, self.sample.feature) for rule in rules}
 
     @property
     def scored(self) -> dict[str, Method]:
