@@ -281,6 +281,7 @@ class HoldsUnderInfill(Question):
     role = Role.DESIRED
     is_share = True
     cost = 1 / 20
+    optional = (PerturbedDistances,)
     texts = INFILL_TEXTS
     column = "under infill"
     meaning = "share of the best order known when words are replaced by words of other texts"
@@ -359,5 +360,8 @@ class HoldsUnderInfill(Question):
 
     def untested(self, work: FinishedWork) -> dict[str, str]:
         refusals = [work.workspace.get(recipe).notes for recipe in work.recipes(self, kind=PerturbedDistances)]
-        reasons: list[Json] = [notes["refusal"] for notes in refusals if "refusal" in notes]
+        failed = work.plan.failure(self.name, "")
+        reasons: list[Json] = [notes["refusal"] for notes in refusals if "refusal" in notes] + (
+            [failed] if failed else []
+        )
         return {"distance from real texts": str(reasons[0])} if reasons else {}
