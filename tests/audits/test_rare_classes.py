@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +19,7 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.audits import evidence
 from heedful.audits.audit_page import answer_html
 from heedful.audits.audit_result import Audit
+from heedful.audits.audit_run import AuditRun
 from heedful.audits.audit_tables import basis, classes_table
 from heedful.audits.decisions import answer_sentence
 from heedful.audits.evidence import MIN_POOL, TextSample, stratify
@@ -36,6 +38,7 @@ from heedful.recommendation import find_recommendation
 from heedful.results import Decision, Verdict
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
+from heedful.training.model_recipe import LoadedModel
 from heedful.types import Attribution, Batch, Example, Method, Model, Splits
 from tests.audits.test_schedule import NAMES, VOCABULARY, Sums, additive, weight
 
@@ -116,6 +119,32 @@ def test_representative_texts_are_in_proportion_whatever_is_added() -> None:
         assert kept["uid"].tolist() == order["uid"][: len(kept)].tolist()
 
 
+def test_of_long_texts_fewer_further_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 900 texts of 300 words 200 are read, and then no more than 200 to find those of a rare class."""
+
+    @dataclass(frozen=True)
+    class Long(Sums):
+        name: ClassVar[str] = "long"
+
+        def read(self, data: Path) -> Splits:
+            words = [word for word in VOCABULARY if weight(VOCABULARY.index(word)) > 0]
+            text = " ".join([*words, *words][:15] * 20)
+            examples = tuple(Example(f"t{number}", (text,), 1) for number in range(900))
+            return replace(super().read(data), test=examples)
+
+    read, original = list[int](), TextSample._read
+
+    def count(self: TextSample, loaded: LoadedModel, examples: Sequence[Example], workspace: Workspace) -> pd.DataFrame:
+        read.append(len(examples))
+        return original(self, loaded, examples, workspace)
+
+    monkeypatch.setattr(TextSample, "_read", count)
+    monkeypatch.setattr(evidence, "missing_texts", lambda predicted: {0: 1})
+    explainer = additive()
+    Workspace(tmp_path).get(TextSample(explainer.recipe(Long())))
+    assert read == [200, 100, 100]
+
+
 # An audit
 
 
@@ -169,6 +198,18 @@ def test_the_figures_for_all_predictions_rest_on_representative_texts(result: Au
     effects = {row.subset: row for row in result.effects}
     assert effects[""].n == texts
     assert [effects[name].n for name in NAMES] == [result.data.classes[name] for name in NAMES]
+
+
+def test_the_model_is_randomized_for_representative_texts_only(result: Audit, workspace: Workspace) -> None:
+    explainer = additive()
+    running = AuditRun(explainer, Unbalanced(), "", AuditOptions(texts=56, workers=1), workspace, lambda _: None)
+    turns = workspace.get(running.plan.sample).table["turn"]
+    running.plan.turns = turns
+    asked = [item.randomized for block in range(6) for item in running.plan.block_work(block) if item.method == "lime"]
+    places = [place for place in asked if place is not None]
+    assert len(places) < 20
+    assert [turns[place] for place in places] == [*range(len(places))]
+    assert result.method("random").answer("model-dependent").statistic.n < result.data.texts - result.data.added
 
 
 def test_a_method_that_is_wrong_for_a_rare_class_is_refuted_for_that_class_only(result: Audit) -> None:

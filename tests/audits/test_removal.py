@@ -210,6 +210,7 @@ def test_a_model_without_hidden_states_is_skipped_with_the_reason(
     work = SimpleNamespace(
         recipes=lambda *_, **__: [recipe],
         workspace=SimpleNamespace(get=lambda _: artefact),
+        plan=SimpleNamespace(failure=lambda *_: ""),
         table=lambda *_, **__: artefact.table,
     )
     assert [*UNDER_INFILL.untested(cast(FinishedWork, work))] == ["distance from real texts"]

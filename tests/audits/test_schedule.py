@@ -730,7 +730,7 @@ def test_a_further_method_that_is_not_finished_takes_no_text_away(explainer: Exp
     assert (main, full) == (blocks, blocks)
     running.budget.drop_unfinished(main, full, running.further)
     assert [*running.plan.methods] == [*METHODS[:1]]
-    assert "minutes" in running.plan.left_out[name]
+    assert "minute" in running.plan.left_out[name]
     # When it is finished, it counts.
     del running.plan.left_out[name]
     running.plan.methods[name] = running.further[name]
@@ -756,7 +756,7 @@ def test_too_little_time_for_verdicts_is_a_result_with_the_minutes_that_would_de
     assert result.data.texts == 1
     assert result.finished
     note = result.untested[VERDICTS]
-    assert re.search(r"about \d+ more minutes.*minutes=\d+", note)
+    assert re.search(r"about \d+ more minute.*minutes=\d+", note)
     assert any(note in line for line in lines)
     assert html.escape(note) in (tmp_path / "o" / "index.html").read_text(encoding="utf-8")
     monkeypatch.undo()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ from heedful.audits import schedule
 from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import BlockSearch
 from heedful.audits.questions import QUESTIONS
+from heedful.cli.options import ModelOptions
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
+from heedful.types import UserError
 from tests.claimed_arrays import claiming
 from tests.given import CLASSES, Verdicts, save_model
 from tests.networks import network
@@ -139,6 +142,26 @@ def test_an_interrupt_writes_what_is_finished_and_is_130(
     code, _, err = command(*audited.source, "-w", tmp_path / "w", "--out", tmp_path / "q", *words)
     assert code == 130
     assert err.count("\n") == 1
+
+
+def test_opening_the_model_counts_in_the_minutes(
+    audited: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts, opened, original = list[float](), list[float](), ModelOptions.load
+
+    def load(self: ModelOptions, *arguments: object) -> object:
+        opened.append(time.monotonic())
+        return original(self, *arguments)  # type: ignore[arg-type]
+
+    def audit(*_: object, start: float, **__: object) -> Audit:
+        starts.append(start)
+        raise UserError("enough")
+
+    monkeypatch.setattr(ModelOptions, "load", load)
+    monkeypatch.setattr(schedule, "audit", audit)
+    before = time.monotonic()
+    assert command(*audited.base[:5], "--out", tmp_path / "p", *FEW)[0] == 2
+    assert before <= starts[0] <= opened[0]
 
 
 # Bad inputs

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from transformers import BertConfig, ByT5Tokenizer, LlamaConfig, PreTrainedToken
 
 from heedful.data.patches import Patches, unfold
 from heedful.data.subwords import Subwords, SubwordTokenizer
-from heedful.data.tokenization import check_labels, count_answers
+from heedful.data.tokenization import check_labels, count_answers, with_breaks
 from heedful.data.words import EOS, PAD, SOS, UNK, Words, WordTokenizer, split_english, word_splitter
 from heedful.types import Batch, Example, UserError
 from tests.subword_tokenizers import bert, roberta, xlmr
@@ -598,3 +599,16 @@ def test_bad_images_and_recipes_get_one_plain_line() -> None:
         Patches(0)
     with pytest.raises(UserError, match="no images"):
         Patches(2).fit([])
+
+
+@pytest.mark.parametrize("length", [3, 60])
+def test_word_numbers_beyond_the_words_of_a_text_are_one_line(length: int) -> None:
+    """A user's tokenizer that counts its own words, not those between spaces."""
+    example = Example("r7", (" ".join(["word,"] * length),))
+    words = torch.arange(2 * length).unsqueeze(0)
+    batch = Batch(("r7",), torch.ones_like(words), words >= 0, torch.zeros_like(words), words)
+    with pytest.raises(UserError, match=rf"r7.*{2 * length - 1}.*{length} words") as error:
+        with_breaks(batch, [example])
+    assert "\n" not in str(error.value)
+    fitting = replace(batch, words=words // 2)
+    assert with_breaks(fitting, [example]).breaks is not None

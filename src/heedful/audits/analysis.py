@@ -277,7 +277,7 @@ class AuditAnalysis:
             blind=tuple(plan.blind),
             tables={question.name: question.read(work) for question in QUESTIONS},
             unasked={
-                (question.name, name): question.unasked(plan, method) or plan.refused.get((question.name, name), "")
+                (question.name, name): question.unasked(plan, method) or plan.failure(question.name, name)
                 for question in QUESTIONS
                 for name, method in methods.items()
             },

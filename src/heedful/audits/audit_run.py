@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +40,6 @@ from heedful.recommendation import AUDITS
 from heedful.store.atomic_write import WriteError
 from heedful.store.journal import Journal
 from heedful.store.recipe import canonical_json, json_digest
-from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Method, NotApplicable, UserError, user_path
@@ -69,11 +67,17 @@ class Look:
 
 
 class _Record(BaseModel):
-    """What one call of an audit has recorded; `looks` are the fields of `Look`."""
+    """What one call of an audit has recorded.
+
+    Args:
+        looks: the fields of `Look`.
+        failed: question, method and reason of work that failed.
+    """
 
     costs: dict[str, float]
     looks: list[tuple[int, str]]
     seconds: float
+    failed: list[tuple[str, str, str]] = []
 
 
 @dataclass
@@ -87,6 +91,7 @@ class AuditState:
         seconds: spent by the calls that added a look.
         records: how many records there are.
         damaged: documents of records that are damaged or lost.
+        failed: why work failed, by question and method.
     """
 
     costs: dict[str, float] = field(default_factory=dict)
@@ -94,6 +99,7 @@ class AuditState:
     seconds: float = 0.0
     records: int = 0
     damaged: list[str] = field(default_factory=list)
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def texts(self) -> int:
@@ -130,6 +136,7 @@ def read_state(journal: Journal) -> AuditState:
         looks = [Look(*look) for look in known.looks]
         state.costs |= known.costs
         state.seconds += known.seconds
+        state.failed |= {(topic, method): reason for topic, method, reason in known.failed}
         state.looks += [look for look in looks if look not in state.looks]
     state.records = len(records)
     return state
@@ -155,20 +162,29 @@ class LookJournal:
             )
 
     def count(
-        self, look: Look, costs: Mapping[str, float], seconds: float, *, writable: bool
+        self,
+        look: Look,
+        costs: Mapping[str, float],
+        seconds: float,
+        failed: Mapping[tuple[str, str], str],
+        *,
+        writable: bool,
     ) -> tuple[int, dict[str, float]]:
         """The number of a look, which is recorded if it is a new one, and the costs known after it.
 
         Args:
             costs: that this call measured.
             seconds: that this call spent.
+            failed: why work failed in this call, by question and method.
             writable: whether the workspace can be written.
         """
         known = self.state
         for _ in range(MAX_ATTEMPTS_TO_RECORD if writable else 0):
             if look in known.looks:
                 break
-            record = _Record(costs=dict(costs), looks=[(look.texts, look.evidence)], seconds=seconds)
+            reasons = [(*key, reason) for key, reason in failed.items()]
+            looks = [(look.texts, look.evidence)]
+            record = _Record(costs=dict(costs), looks=looks, seconds=seconds, failed=reasons)
             # Of two calls at the same moment the first one has the number, and the other looks again.
             self.journal.append(record.model_dump(mode="json"), known.records + 1)
             known = read_state(self.journal)
@@ -226,6 +242,8 @@ class AuditRun:
             options.workers,
         )
         self.write_error: WriteError | None = None
+        self.failed: dict[tuple[str, str], str] = {}
+        """Why work failed in this call, by question and method."""
         self.evidence = ""
         """A digest of what was looked at, which names the stored result."""
 
@@ -283,7 +301,7 @@ class AuditRun:
         try:
             sample = self.workspace.get(self.plan.sample)
             self.table, self.notes, self.plan.turns = sample.table, sample.notes, sample.table["turn"]
-            self.budget.take_sample(len(sample.table))
+            self.budget.take_sample(sample.table["words"].tolist())
             self.plan.ways = self.plan.deletion_ways(self.workspace)
             for line in self.understood():
                 self.say(line)
@@ -306,8 +324,9 @@ class AuditRun:
         """Leave out what is not finished, as nothing can be added: methods that have fewer texts than the others."""
         refused = f"it is not finished, and the workspace {self.workspace} cannot be written"
         plan = self.plan
+        self._leave_out_again()
         plan.methods |= self.further
-        counts = dict.fromkeys(plan.answered, 0)
+        counts = dict.fromkeys(plan.scored, 0)
         for block in self.budget.blocks():
             missing = {item.method for item in self.budget.unfinished(block) if item.is_main}
             for name in [name for name in counts if counts[name] == block and name not in missing]:
@@ -357,14 +376,30 @@ class AuditRun:
         if refusal is not None:
             self.plan.left_out[ATTENTION_FINDINGS.name] = str(NotApplicable(refusal))
         self.budget.time_pass()
-        self.budget.time_items([item for item in self.plan.block_work(0) if item.is_main], self.leave_out)
+        main = [item for item in self.plan.block_work(0) if item.is_main]
+        self.budget.time_items(main, self.leave_out)
+        if self.budget.fits(self.budget.missing(self.budget.target_blocks())):
+            others = [item for item in self.plan.block_work(0) if item.timed_as not in self.budget.costs]
+            self.budget.time_items(others, self.leave_out)
 
     def leave_out(self, item: WorkItem, outcome: Outcome) -> None:
         """Go on without a method or a question whose work fails; UserError if nothing can be compared without it."""
         self._check_unchanged()
-        plan = self.plan
         # A refusal without its remedy, because an audit tries other methods anyway.
         reason = str(outcome.error if outcome.refusal is None else NotApplicable(outcome.refusal.reason))
+        self.failed[item.topic.name, item.method] = reason
+        self._go_on_without(item, reason)
+
+    def _leave_out_again(self) -> None:
+        """Leave out what failed on texts that an earlier call has looked at, if there was no time to try it again."""
+        for block in self.budget.target_blocks():
+            for item in self.budget.unfinished(block) if block_range(block).start < self.budget.earlier else ():
+                reason = self.looks.state.failed.get((item.topic.name, item.method))
+                if reason is not None and not self.plan.is_left_out(item):
+                    self._go_on_without(item, reason)
+
+    def _go_on_without(self, item: WorkItem, reason: str) -> None:
+        plan = self.plan
         if not item.is_main:
             plan.refuse(item, reason)
             return
@@ -382,7 +417,7 @@ class AuditRun:
         """Say what the time is enough for."""
         plan, budget = self.plan, self.budget
         self.say(
-            f"Plan: about {budget.planned_texts()} {plan.noun} in {self.options.minutes:g} minutes, "
+            f"Plan: about {budget.planned_texts(self.further)} {plan.noun} in {self.options.minutes:g} minutes, "
             f"{budget.count_workers()} process(es); methods: {', '.join(plan.methods)}."
         )
         for name, reason in plan.left_out.items():
@@ -400,7 +435,7 @@ class AuditRun:
             return
         added = budget.add_methods(self.further, self.leave_out, self.say)
         if added:
-            self.say(f"Added: {', '.join(added)}; about {budget.planned_texts()} {self.plan.noun} with them.")
+            self.say(f"Added: {', '.join(added)}; about {budget.planned_texts({})} {self.plan.noun} with them.")
         # The estimate is rough: the time decides, and a block that is begun is finished by the next call.
         items = budget.missing(first)
         planned = budget.seconds(items)
@@ -508,19 +543,16 @@ class AuditRun:
                 self.say(f"{texts} {self.plan.noun} are too few for verdicts, which need {MIN_EXAMPLES}; add more.")
             return
         minutes = self.budget.minutes_of(self.budget.seconds(self.budget.missing(self.budget.target_blocks())))
-        command = f"audit(model, data, minutes={minutes})"
-        if isinstance(self.explainer.origin, str):
-            source = shlex.join([shown_path(self.explainer.source), shown_path(self.plan.source)])
-            command = f"heedful audit {source} --minutes {minutes}"
         note = (
             f"{texts} {self.plan.noun} are too few, {MIN_EXAMPLES} are needed; about {more_minutes(minutes)} would "
-            f"decide, because finished work is kept: {command}"
+            f"decide: repeat the command with --minutes {minutes} (in Python, minutes={minutes}); finished work is kept"
         )
         self.plan.left_out[VERDICTS] = note
         self.say(f"No verdicts yet: {note}")
 
     def _result(self) -> tuple[AuditAnalysis, Audit]:
         self._check_unchanged()
+        self._leave_out_again()
         main, full = self.budget.finished_blocks(self.further)
         if not main and self.interrupted:
             raise KeyboardInterrupt
@@ -547,6 +579,10 @@ class AuditRun:
         evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.plan.methods)]).encode()).hexdigest()[:12]
         self.evidence = evidence
         number, self.budget.costs = self.looks.count(
-            Look(texts, evidence), self.budget.costs, self.budget.elapsed(), writable=self.write_error is None
+            Look(texts, evidence),
+            self.budget.costs,
+            self.budget.elapsed(),
+            self.failed,
+            writable=self.write_error is None,
         )
         return number

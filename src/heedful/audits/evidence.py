@@ -62,7 +62,8 @@ from heedful.types import (
 POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
 FURTHER_POOLS = 2
-"""So many times as many texts are read, at most, to find those of classes that are predicted rarely."""
+"""So many times as many texts are read, at most, to find those of classes that are predicted rarely; of long texts
+fewer, see `pool_size`."""
 READ_AT_ONCE = 100
 """Further texts that are read together."""
 POOL_WORDS, MIN_POOL = 40_000, 200
@@ -135,7 +136,9 @@ class TextSample(Recipe):
         drawn = shuffled[:size]
         table = self._read(loaded, drawn, workspace)
         kept = stratify(table[table["long_enough"] & table["has_scores"]])
-        further = self._find_rare(loaded, kept, shuffled[size : (1 + FURTHER_POOLS) * size], workspace)
+        others = shuffled[size : (1 + FURTHER_POOLS) * size]
+        others = others[: pool_size(len(example.words) for example in others)]
+        further = self._find_rare(loaded, kept, others, workspace)
         notes: dict[str, Json] = {
             "classes": list(loaded.splits.class_names),
             "rows": len(examples),
@@ -504,7 +507,7 @@ class BlockErasure(Recipe):
     """
 
     kind: ClassVar[str] = "audit erasure"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     attributions: BlockAttributions
     deletions: tuple[Baseline, ...]
@@ -577,6 +580,7 @@ class BlockNull(Recipe):
     """What random orders of words reach on the texts of a block, which every explanation is compared with."""
 
     kind: ClassVar[str] = "audit null"
+    revision: ClassVar[int] = 2
 
     sample: TextSample
     block: int

@@ -136,6 +136,7 @@ class ModelDependent(MeanQuestion):
     axis = "change under the randomized model"
     role = Role.REQUIRED
     recomputes = True
+    optional = (BlockAttributions,)
     texts = SIDE_TEXTS
     limit = THRESHOLDS.model_change
     metric = "1 - rank correlation"
@@ -150,8 +151,8 @@ class ModelDependent(MeanQuestion):
         return thresholds.model_change, thresholds.model_excess
 
     def work(self, plan: AuditPlan, block: int) -> Iterator[tuple[str, Recipe]]:
-        # The methods follow one another: a copy is made once for all of them.
-        for place in block_range(block) if plan.has_weights else ():
+        # The methods follow one another: a copy is made once for all of them. Other texts count for their class only.
+        for place in filter(plan.represents, block_range(block)) if plan.has_weights else ():
             for name, method in plan.recomputable.items():
                 yield name, BlockAttributions(plan.sample, method, block, randomized=place)
 
@@ -176,6 +177,13 @@ class ModelDependent(MeanQuestion):
 
     def unasked(self, plan: AuditPlan, method: Method) -> str:
         return super().unasked(plan, method) or ("" if plan.has_weights else "the model has no weights to randomize")
+
+    def untested(self, work: FinishedWork) -> dict[str, str]:
+        failed = {name: pieces for (topic, name), pieces in work.plan.failed.items() if topic == self.name}
+        return {
+            f"{self.label}: {name}": f"{len(pieces)} random copies gave no scores: {work.plan.failure(self.name, name)}"
+            for name, pieces in failed.items()
+        }
 
 
 class Stable(MeanQuestion):

@@ -107,6 +107,7 @@ class BlockInfill(Recipe):
     """
 
     kind: ClassVar[str] = "audit infill"
+    revision: ClassVar[int] = 2
 
     source: BlockAttributions | BlockSearch | BlockNull
     words: InfillWords
@@ -281,6 +282,7 @@ class HoldsUnderInfill(Question):
     role = Role.DESIRED
     is_share = True
     cost = 1 / 20
+    optional = (PerturbedDistances,)
     texts = INFILL_TEXTS
     column = "under infill"
     meaning = "share of the best order known when words are replaced by words of other texts"
@@ -360,5 +362,8 @@ class HoldsUnderInfill(Question):
 
     def untested(self, work: FinishedWork) -> dict[str, str]:
         refusals = [work.workspace.get(recipe).notes for recipe in work.recipes(self, kind=PerturbedDistances)]
-        reasons: list[Json] = [notes["refusal"] for notes in refusals if "refusal" in notes]
+        failed = work.plan.failure(self.name, "")
+        reasons: list[Json] = [notes["refusal"] for notes in refusals if "refusal" in notes] + (
+            [failed] if failed else []
+        )
         return {"distance from real texts": str(reasons[0])} if reasons else {}

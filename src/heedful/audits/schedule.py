@@ -113,6 +113,7 @@ def audit(
     say: Say | None = None,
     device: str | None = None,
     precision: Precision = "float32",
+    start: float | None = None,
 ) -> Audit:
     """Which explanations of this model may be shown? Several methods on the same texts, and a decision on each.
 
@@ -127,10 +128,14 @@ def audit(
             the standard error.
         device: as in `load`; a `Workspace` computes on its own device.
         precision: as in `load`.
+        start: when the minutes began, on the clock of `time.monotonic`; by default now. Give it where opening the model
+            counts as well.
     """
+    start = time.monotonic() if start is None else start
     check_types(
         "audit",
         {
+            "start": (start, Real),
             "data": (data, (*TEXT_OR_PATH, pd.DataFrame, Corpus)),
             "workspace": (workspace, (Workspace, *TEXT_OR_PATH)),
             "options": (options, (AuditOptions, NoneType)),
@@ -146,7 +151,6 @@ def audit(
             raise UserError(f"the workspace computes on {workspace.device}: leave device out, or open it on {device}")
         if isinstance(model, str | Path):
             device = workspace.device
-    start = time.monotonic()
     explainer = load(model, device=device, precision=precision)
     if not isinstance(workspace, Workspace):
         workspace = Workspace(workspace, device=str(explainer.device))

@@ -1,16 +1,18 @@
 """What the minutes of an audit are enough for: the work that is missing, in blocks of texts, and the time it takes.
 
-A probe of the first texts times every kind of work, and estimates are corrected by what work takes. The core examines
-`TARGET_TEXTS` texts first; then further methods are added as the time allows, and then texts.
+A probe of the first text times every kind of work, and estimates are corrected by what work takes. Work on a text takes
+about as long as it has words, beside reading and storing a block. The core examines `TARGET_TEXTS` texts first; then
+further methods are added as the time allows, and then texts.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -22,10 +24,11 @@ from heedful.audits.evidence import (
     block_range,
     read_block,
 )
-from heedful.audits.work_list import AuditPlan, WorkItem
+from heedful.audits.work_list import COPY, AuditPlan, WorkItem
 from heedful.execution.outcome import Outcome, attempt
 from heedful.execution.runner import HERE, POOL, count_workers
 from heedful.formatting import more_minutes
+from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import Method
 
@@ -53,6 +56,8 @@ TIMED_AGAIN = 0.25
 PASS = "pass"
 """The cost of reading the first texts, by which the times of earlier calls are compared with this one."""
 TIMED_PASSES = 5
+OVERHEAD = "block"
+"""The cost of reading and storing a block, which belongs to no method and is paid for each piece of work."""
 LeaveOut = Callable[[WorkItem, Outcome], None]
 """Goes on without a method or a question whose work fails."""
 
@@ -63,15 +68,16 @@ class TimeBudget:
 
     Args:
         start: of the call, on the clock of `time.monotonic`.
-        costs: seconds per text of each kind of work, as far as they are known.
+        costs: seconds of each kind of work for a text of average length, as far as they are known.
         earlier: texts that an earlier call has looked at.
         limit: texts that are examined at most, or None. Both count texts that represent the data until the sample is
             taken, and then all of them.
         where: executor; `workers`: processes at a time, or None.
-        texts: that there are.
+        texts: that there are; `words`: of each of them, once they are known.
         target: texts that the core examines first, which are more than `TARGET_TEXTS` if some are of rare classes.
         pace: seconds that work takes, relative to the estimate.
-        overhead: seconds of reading a block, which belong to no method.
+        guesses: costs of further methods that are not known yet.
+        stored: recipes that are known to be stored.
     """
 
     plan: AuditPlan
@@ -84,15 +90,17 @@ class TimeBudget:
     where: str = POOL
     workers: int | None = None
     texts: int = 0
+    words: Sequence[int] = ()
     target: int = TARGET_TEXTS
     pace: float = 1.0
-    overhead: float | None = None
+    guesses: dict[str, float] = field(default_factory=dict)
+    stored: set[Recipe] = field(default_factory=set)
 
     # What is missing
 
-    def take_sample(self, texts: int) -> None:
-        """Once the texts are known: count those of rare classes with those that represent the data."""
-        first, self.texts = self.plan.first_texts, texts
+    def take_sample(self, words: Sequence[int]) -> None:
+        """Once the lengths of the texts are known: count texts of rare classes with those that represent the data."""
+        first, self.texts, self.words = self.plan.first_texts, len(words), words
         self.target, self.earlier = int(first(self.target)), int(first(self.earlier))
         self.limit = None if self.limit is None else int(first(self.limit))
 
@@ -114,9 +122,21 @@ class TimeBudget:
         texts = block_range(block)
         return max(0, min(texts.stop, self.texts) - texts.start)
 
+    def relative_length(self, texts: range) -> float:
+        """The words of these texts, as so many texts of average length."""
+        places = range(texts.start, min(texts.stop, self.texts))
+        words = self.words[places.start : places.stop]
+        return sum(words) * len(self.words) / sum(self.words) if self.words else float(len(places))
+
     def unfinished(self, block: int) -> Iterator[WorkItem]:
         """The work of a block that is not stored."""
-        return (item for item in self.plan.block_work(block) if not self.workspace.has(item.recipe))
+        for item in self.plan.block_work(block):
+            # What is stored stays: each of thousands of pieces is looked up once.
+            if item.recipe not in self.stored:
+                if not self.workspace.has(item.recipe):
+                    yield item
+                    continue
+                self.stored.add(item.recipe)
 
     def missing(self, blocks: Iterable[int]) -> list[WorkItem]:
         """The work of these blocks that is not stored."""
@@ -190,9 +210,17 @@ class TimeBudget:
 
     def seconds(self, items: Iterable[WorkItem]) -> float:
         """Seconds that work will take with all workers, once they have started."""
-        workers = self.count_workers()
-        seconds = sum(item.seconds(self.costs) * self.count_texts(item.block) for item in items)
+        workers, items = self.count_workers(), list(items)
+        # Each worker makes its own copy.
+        copies = workers * len({item.randomized for item in items if item.randomized is not None})
+        seconds = sum(map(self.cost, items)) + copies * self.costs.get(COPY, 0.0)
         return self.pace * seconds / (workers * POOL_EFFICIENCY if workers > 1 else 1)
+
+    def cost(self, item: WorkItem) -> float:
+        """Seconds of one piece of work, without a copy of the model."""
+        place, texts = item.randomized, block_range(item.block)
+        length = self.relative_length(texts if place is None else range(place, place + 1))
+        return self.costs.get(OVERHEAD, 0.0) + item.seconds({**self.guesses, **self.costs}) * length
 
     def minutes_of(self, seconds: float) -> int:
         """The minutes of another call for this much work."""
@@ -213,37 +241,46 @@ class TimeBudget:
         self.costs = {label: pace * cost for label, cost in self.costs.items()} | {PASS: now}
 
     def time_items(self, items: Sequence[WorkItem], leave_out: LeaveOut) -> None:
-        """Do this work of the first block and remember how long each kind takes."""
+        """Do this work of the first block and remember how long each kind takes; what is stored is timed if need be."""
         seconds: dict[WorkItem, float] = {}
         tried: set[str] = set()
         with self.workspace.progress.task("probe", len(items)) as step:
             for item in items:
                 step(note=item.label)
                 # Erasures take the same time for every method.
-                if self.plan.is_left_out(item) or item.label in tried or self.left() <= 0:
+                if self.plan.is_left_out(item) or item.timed_as in tried or self.left() <= 0:
                     continue
-                tried.add(item.label)
+                tried.add(item.timed_as)
                 start, is_known = time.monotonic(), self.workspace.has(item.recipe)
                 outcome = attempt(item.recipe, self.workspace)
                 took = time.monotonic() - start
                 if outcome.error is not None:
                     leave_out(item, outcome)
-                elif not is_known:
-                    if took < TIMED_AGAIN and isinstance(item.recipe, BlockAttributions):
+                elif not is_known or item.timed_as not in self.costs:
+                    is_short = took < TIMED_AGAIN and isinstance(item.recipe, BlockAttributions)
+                    if is_known or (is_short and item.timed_as != COPY):
                         start = time.monotonic()
                         item.recipe.make(self.workspace)
-                        took = min(took, time.monotonic() - start)
+                        again = time.monotonic() - start
+                        took = again if is_known else min(took, again)
                     seconds[item] = took
         # Random scores cost next to nothing: what they take is reading the texts, once per block.
         scores = [took for item, took in seconds.items() if isinstance(item.recipe, BlockAttributions)]
-        self.overhead = min([*scores, *([] if self.overhead is None else [self.overhead])], default=0.0)
+        if scores:
+            self.costs[OVERHEAD] = min(*scores, self.costs.get(OVERHEAD, math.inf))
         for item, took in seconds.items():
-            self.costs[item.label] = max(took - self.overhead, MIN_SECONDS) / self.count_texts(0)
+            is_copy = item.timed_as == COPY
+            self.costs[item.timed_as] = max(took - self.cost(item), 0.0) if is_copy else self._per_text(item, took)
+
+    def _per_text(self, item: WorkItem, seconds: float) -> float:
+        """The seconds of work for a text of average length."""
+        length = self.relative_length(block_range(item.block))
+        return max(seconds - self.costs.get(OVERHEAD, 0.0), MIN_SECONDS) / length
 
     def learn(self, item: WorkItem, seconds: float) -> None:
         """Correct the estimate of this kind of work by what it took."""
         if item.is_main and item.label in self.costs:
-            self.costs[item.label] = (self.costs[item.label] + seconds / self.count_texts(item.block)) / 2
+            self.costs[item.label] = (self.costs[item.label] + self._per_text(item, seconds)) / 2
 
     def learn_pace(self, estimate: float, seconds: float) -> None:
         """Correct all estimates by what work took that workers did from their start on."""
@@ -252,21 +289,47 @@ class TimeBudget:
 
     # What fits
 
-    def planned_texts(self) -> int:
-        """The texts whose work fits into the time; at least those of the first block."""
-        left, texts = self.left() - self.start_seconds(), 0
-        for block in self.blocks():
-            left -= self.seconds(self.unfinished(block))
+    def planned_texts(self, further: Mapping[str, Method]) -> int:
+        """The texts whose main work fits into the time, with the further methods that fit; at least the first block's.
+
+        As the work is done: first the main work of the core on its first texts, and what is done beside it last.
+        """
+        left, texts, methods = self.left() - self.start_seconds(), 0, self.plan.methods
+        self.plan.methods = {**methods, **further}
+        for name in further:
+            self._guess(name)
+        target = self.target_blocks()
+        first = self.missing(target)
+        core = [item for item in first if item.method not in further]
+        for block in target:
+            left -= self.seconds(item for item in core if item.is_main and item.block == block)
             if left < 0 and block:
                 break
             texts += self.count_texts(block)
+        left -= self.seconds(item for item in core if not item.is_main)
+        for name in further:
+            seconds = self.seconds(item for item in first if item.method == name)
+            if seconds < left:
+                left -= seconds
+            else:
+                del self.plan.methods[name]
+        for block in itertools.islice(self.blocks(), len(target), None):
+            left -= self.seconds(self.unfinished(block))
+            if left < 0:
+                break
+            texts += self.count_texts(block)
+        self.plan.methods = methods
         return texts
 
     def with_method(self, name: str, method: Method) -> list[WorkItem]:
         """The unfinished work of a further method, which becomes a method of the plan, on the first texts."""
         self.plan.methods[name] = method
-        self.costs.setdefault(f"{name} scores", self.costs.get(f"{FURTHER_METHODS[name]} scores", MIN_SECONDS))
+        self._guess(name)
         return [item for item in self.missing(self.target_blocks()) if item.method == name]
+
+    def _guess(self, name: str) -> None:
+        """Expect a further method to take as long as the method of the core that it is like."""
+        self.guesses[f"{name} scores"] = self.costs.get(f"{FURTHER_METHODS[name]} scores", MIN_SECONDS)
 
     def before_and(self, items: Sequence[WorkItem]) -> list[WorkItem]:
         """The unfinished work of the methods that come first on the first texts, and then this work."""
@@ -291,11 +354,11 @@ class TimeBudget:
                 added.append(name)
                 continue
             plan.methods.pop(name, None)
-            cost = sum(item.seconds(self.costs) for item in owned if item.block == 0)
+            cost = sum(item.seconds({**self.guesses, **self.costs}) for item in owned if item.block == 0)
             minutes = self.minutes_of(self.seconds(self.before_and(owned)))
             plan.left_out[name] = (
-                f"there was no time: it takes about {cost:.1f} s per text with its controls; about "
-                f"{more_minutes(minutes)} would include it, or name it to include it first"
+                f"not enough time: it takes about {cost:.1f} s per text, with all questions; about "
+                f"{more_minutes(minutes)} would include it, or name it with --method to run it first"
             )
             say(f"Left out: {name}: {plan.left_out[name]}.")
         return added

@@ -60,6 +60,7 @@ class Topic:
         references: keys of `REFERENCES`, the most important first.
         axis: label of the chart.
         cost: seconds of its own recipes, as a share of the seconds that the search for the best explanation takes.
+        optional: kinds of its recipes of which some may fail; of others a failure ends the question for the method.
         texts: it is asked of the first texts, so many of them that represent the data, and of every third block of the
             others; infinity asks it of all.
     """
@@ -74,6 +75,7 @@ class Topic:
     references: ClassVar[tuple[str, ...]] = ()
     axis: ClassVar[str]
     cost: ClassVar[float] = 0.0
+    optional: ClassVar[tuple[type[Recipe], ...]] = ()
     texts: ClassVar[float] = math.inf
 
     def is_asked(self, block: int, first: float) -> bool:

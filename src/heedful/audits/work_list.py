@@ -26,7 +26,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.questions import TOPICS
-from heedful.audits.rare_classes import texts_with
+from heedful.audits.rare_classes import count_representative, texts_with
 from heedful.audits.topics import Topic
 from heedful.audits.verdict_rules import FAITHFUL
 from heedful.explainer import Explainer
@@ -37,6 +37,8 @@ from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Example, Method
 
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
+COPY = "random copy"
+"""The cost of a copy of the model with random weights."""
 NO_STUDENTS = "that needs students that are trained: give texts for them (--train-data FILE)"
 
 
@@ -59,11 +61,19 @@ class WorkItem:
         """Work of the same label takes the same time for a text."""
         return f"{self.method} scores" if isinstance(self.recipe, BlockAttributions) else self.recipe.kind
 
+    @property
+    def timed_as(self) -> str:
+        """The label of the cost that its time tells: of scores of a random copy, that of the copy."""
+        return self.label if self.randomized is None else COPY
+
+    @property
+    def randomized(self) -> int | None:
+        """The place of the only text that it is for, which a random copy of the model reads; None for all others."""
+        return self.recipe.randomized if isinstance(self.recipe, BlockAttributions) else None
+
     def seconds(self, costs: Mapping[str, float]) -> float:
-        """The seconds that it takes for a text of the block, by the label of what was timed."""
-        seconds = costs.get(self.label, self.topic.cost * costs.get(BlockSearch.kind, 0.0))
-        is_of_one_text = isinstance(self.recipe, BlockAttributions) and self.recipe.randomized is not None
-        return seconds / len(block_range(self.block)) if is_of_one_text else seconds
+        """The seconds that it takes for a text, by the label of what was timed."""
+        return costs.get(self.label, self.topic.cost * costs.get(BlockSearch.kind, 0.0))
 
 
 @dataclass
@@ -78,6 +88,7 @@ class AuditPlan:
         left_out: methods and questions that were left out, with the reason.
         turns: of each text of the sample, its place in the order that represents the data.
         refused: why a question cannot be asked of a method, by question and method.
+        failed: pieces of work that failed and that the question goes on without, with the reason, by both as well.
     """
 
     explainer: Explainer
@@ -90,11 +101,17 @@ class AuditPlan:
     left_out: dict[str, str] = field(default_factory=dict)
     turns: pd.Series = field(default_factory=partial(pd.Series, dtype=int))
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    failed: dict[tuple[str, str], dict[Recipe, str]] = field(default_factory=dict)
 
     def first_texts(self, representative: float) -> float:
         """How many of the first texts of the sample hold so many that represent the data."""
         is_known = math.isfinite(representative) and len(self.turns)
         return texts_with(self.turns, int(representative)) if is_known else representative
+
+    def represents(self, place: int) -> bool:
+        """Whether the text at a place of the sample represents the data as soon as those before it are examined."""
+        turns = self.turns[: place + 1]
+        return not len(self.turns) or (len(turns) > place and turns.iloc[place] < count_representative(turns))
 
     @property
     def reads_images(self) -> bool:
@@ -119,7 +136,8 @@ class AuditPlan:
     @property
     def blind(self) -> dict[str, Method]:
         """Orders that ignore the model, which every explanation must beat; images have none."""
-        return {} if self.reads_images else {rule: BlindScores(rule, self.sample.feature) for rule in BLIND_RULES}
+        rules = () if self.reads_images else (rule for rule in BLIND_RULES if rule not in self.left_out)
+        return {rule: BlindScores(rule, self.sample.feature) for rule in rules}
 
     @property
     def scored(self) -> dict[str, Method]:
@@ -147,24 +165,30 @@ class AuditPlan:
         return ("delete", replacement)
 
     def refuse(self, item: WorkItem, reason: str) -> None:
-        """Go on without the work of a question that fails: for one method, or altogether if it is for none."""
-        if item.method:
+        """Go on without work that fails: this piece, the question for one method, or altogether if it is for none."""
+        if isinstance(item.recipe, item.topic.optional):
+            self.failed.setdefault((item.topic.name, item.method), {})[item.recipe] = reason
+        elif item.method:
             self.refused.setdefault((item.topic.name, item.method), reason)
         else:
             self.left_out.setdefault(item.topic.name, reason)
 
+    def failure(self, topic: str, method: str) -> str:
+        """Why a question was not asked of a method, or not of all texts; empty if nothing failed."""
+        pieces = self.failed.get((topic, method), {})
+        return self.refused.get((topic, method)) or next(iter(pieces.values()), "")
+
     def is_left_out(self, item: WorkItem) -> bool:
-        """Whether the method or the question of some work was left out since it was planned."""
-        names = {item.method, item.topic.name}
-        return bool(names & self.left_out.keys()) or (item.topic.name, item.method) in self.refused
+        """Whether the method, the question or this piece of some work was left out since it was planned."""
+        names, key = {item.method, item.topic.name}, (item.topic.name, item.method)
+        return bool(names & self.left_out.keys()) or key in self.refused or item.recipe in self.failed.get(key, ())
 
     def block_work(self, block: int) -> Iterator[WorkItem]:
         """Everything that is done for one block, the most informative first."""
         for topic in TOPICS.values():
             if topic.is_asked(block, self.first_texts(topic.texts)) and topic.name not in self.left_out:
-                for method, recipe in topic.work(self, block):
-                    if (topic.name, method) not in self.refused:
-                        yield WorkItem(recipe, topic, method, block)
+                items = (WorkItem(recipe, topic, method, block) for method, recipe in topic.work(self, block))
+                yield from (item for item in items if not self.is_left_out(item))
 
 
 @dataclass(frozen=True)
@@ -203,9 +227,11 @@ class FinishedWork:
         return recipes
 
     def count_asked(self, topic: Topic) -> int:
-        """The texts of which a question was asked."""
-        blocks = (block for block in self.full if topic.is_asked(block, self.plan.first_texts(topic.texts)))
-        return sum(len(block_range(block)) for block in blocks)
+        """The texts that represent the data of which a question was asked."""
+        first, turns = self.plan.first_texts(topic.texts), self.plan.turns[: block_range(self.main[-1]).stop]
+        blocks = (block_range(block) for block in self.full if topic.is_asked(block, first))
+        held = turns < count_representative(turns)
+        return sum(int(held[texts.start : texts.stop].sum()) for texts in blocks)
 
     def recipes(self, topic: Topic, method: str = "", kind: type[Recipe] = BlockAttributions) -> Sequence[Recipe]:
         """The recipes of one kind that a question has for a method, one per block or text."""

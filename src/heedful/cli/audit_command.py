@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from heedful.cli.console import check_files, check_folder, complain, progress_of, say, screen, write_file
+from heedful.cli.console import check_files, check_folder, command_start, complain, progress_of, say, screen, write_file
 from heedful.cli.guard import command
 from heedful.cli.options import (
     TO_STDOUT,
@@ -84,7 +84,9 @@ def audit(
     check_files({"--json": json_file, "--card": card})
     with progress_of(workspace):
         explainer = opening.load(model, machine.device)
-        result = run_audit(explainer, data, options=options, workspace=workspace, out=out, say=say)
+        result = run_audit(
+            explainer, data, options=options, workspace=workspace, out=out, say=say, start=command_start.get()
+        )
     if json_file is not None:
         write_file(json_file, result.to_json() + "\n")
     if card is not None:

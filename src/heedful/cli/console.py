@@ -30,6 +30,8 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 screen = Console(highlight=False, soft_wrap=True)
 _output: ContextVar[TextIO | None] = ContextVar("_output", default=None)
 """Standard output, while everything but the file of an option is printed to standard error."""
+command_start: ContextVar[float | None] = ContextVar("command_start", default=None)
+"""When the command began, on the clock of `time.monotonic`."""
 
 
 def say(text: str, style: str | None = None) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
@@ -19,7 +20,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 
-from heedful.cli.console import STANDARD_OUTPUT, _output, complain, errors, screen
+from heedful.cli.console import STANDARD_OUTPUT, _output, command_start, complain, errors, screen
 from heedful.cli.options import CommonOptions
 from heedful.progress import find_interrupt, note_interrupt
 
@@ -86,6 +87,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
     def guarded(**options: Any) -> None:
         common = _take_group(CommonOptions, options)
         screen.quiet = common.quiet
+        command_start.set(time.monotonic())
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         try:
             import torch

@@ -119,6 +119,12 @@ def with_breaks(batch: Batch, examples: Sequence[Example]) -> Batch:
 def _example_breaks(examples: Sequence[Example], words: Sequence[Sequence[int]]) -> Tensor:
     """What ends behind each word `[batch word]`, where the tokens that the model reads are of these words."""
     breaks = [read_breaks(text_parts(example), {*row}) for row, example in zip(words, examples, strict=True)]
+    for example, row, ends in zip(examples, words, breaks, strict=True):
+        if max(row, default=-1) >= len(ends):
+            raise UserError(
+                f"the tokenizer gives a token of example {example.uid} the word number {max(row)}, but its text has "
+                f"{len(ends)} words between spaces; let `words` of its batches count these from 0, over all parts"
+            )
     return _pad_lists(breaks, max(map(len, breaks), default=0), int(Break.UNREAD)).to(torch.int8)
 
 
