@@ -136,7 +136,8 @@ def basis(audit: Audit) -> str:
         )
     if data.segmented:
         segmented = f"{format_number(data.segmented)} of these {format_number(data.texts)} {data.noun}"
-        lines.append(f"{segmented} were explained by {data.feature}s of several words, not word by word.")
+        verb = "was" if data.segmented == 1 else "were"
+        lines.append(f"{segmented} {verb} explained by {data.feature}s of several words, not word by word.")
     if truncated > 0:
         share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
         lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
