@@ -44,7 +44,7 @@ from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
 from heedful.audits.references import REFERENCES
 from heedful.audits.topics import Question
-from heedful.audits.verdict_rules import FAITHFUL
+from heedful.audits.verdict_rules import FAITHFUL, more_texts
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
 from heedful.formatting import format_number, format_share
 from heedful.report.charts import png_pixels, svg, svg_file
@@ -75,6 +75,7 @@ class VerdictCell:
     number: str
     numbers: str
     address: str
+    needed: str
 
 
 @dataclass(frozen=True)
@@ -278,6 +279,9 @@ def _method_views(audit: Audit) -> list[MethodView]:
                 _short(answer, question),
                 _number_text(method, answer),
                 f"{page_name(question.name)}#{anchors[method.name]}",
+                more_texts(answer.texts_needed, audit.data.texts - audit.data.added, audit.data.noun)
+                if answer.texts_needed
+                else "",
             )
             for question in QUESTIONS
             for answer in [method.answer(question.name)]

@@ -21,7 +21,7 @@ import pandas as pd
 from heedful.attributions.method import Feature, MethodTags
 from heedful.audits.questions import MODEL_DEPENDENT, QUESTIONS, TOPICS
 from heedful.audits.topics import Role
-from heedful.audits.verdict_rules import FAITHFUL, WayShare, measure_label
+from heedful.audits.verdict_rules import FAITHFUL, OUT_OF_REACH, WayShare, measure_label
 from heedful.formatting import order_of_magnitude, page_text
 from heedful.results import Decision, Finding, Statistic, Verdict
 from heedful.store.recipe import Json, to_json
@@ -273,10 +273,13 @@ class Audit:
 
         They depend on the machine, so that they are not a part of the reason.
         """
-        texts = self.data.texts - self.data.added
-        if method.decision not in (Decision.UNDECIDED, Decision.BEATEN) or not 0 < texts < (method.texts_needed or 0):
+        texts, needed = self.data.texts - self.data.added, method.texts_needed or 0
+        if (
+            method.decision not in (Decision.UNDECIDED, Decision.BEATEN)
+            or not 0 < texts < needed <= OUT_OF_REACH * texts
+        ):
             return None
-        return order_of_magnitude(self.seconds * ((method.texts_needed or 0) / texts - 1) / 60)
+        return order_of_magnitude(self.seconds * (needed / texts - 1) / 60)
 
     def __eq__(self, other: object) -> bool:
         """Equality of all values; two undefined numbers are equal."""

@@ -15,7 +15,7 @@ from heedful.attributions.method import MethodTags
 from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, UNDER_INFILL
 from heedful.audits.topics import Role
-from heedful.audits.verdict_rules import BEHIND, FAITHFUL, MIN_ANSWER_TEXTS, Rules
+from heedful.audits.verdict_rules import BEHIND, FAITHFUL, MIN_ANSWER_TEXTS, Rules, more_texts
 from heedful.formatting import format_share, join_names
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import p_value
@@ -169,7 +169,7 @@ def _missing(answer: Finding, texts: int) -> str:
     if answer.texts_needed and answer.texts_needed <= texts:
         more = " (more minutes for these texts would decide)"
     elif answer.texts_needed:
-        more = f" (about {answer.texts_needed} texts would decide)"
+        more = f" ({more_texts(answer.texts_needed, texts)} would decide)"
     state = "not tested" if answer.verdict is Verdict.NOT_TESTED else "undecided"
     claim = f"more than {_limit(answer)} behind" if answer.question == BEHIND else answer.question
     return f"{state} whether it is {claim}: {answer.reason}{more}"

@@ -23,15 +23,22 @@ VERDICT_COLORS = (
 SHARE_AXIS = Axis("% of the achievable")
 
 
+def _percent(share: float) -> float:
+    """A share in percent as a chart shows it: one digit after the point says more than its interval allows.
+
+    >>> _percent(0.8642), _percent(-0.00003)
+    (86.4, 0.0)
+    """
+    return round(100 * share, 1) + 0.0
+
+
 def share_chart(audit: Audit) -> Intervals:
     """Faithfulness of each method as a share of the achievable; the color is the tier."""
     points = tuple(
         IntervalPoint(
             f"{method.name} *" if method.optimized_for else method.name,
             "control" if method.control else f"tier {method.tier}" if method.tier else "no tier",
-            100 * method.achievable,
-            100 * method.achievable_low,
-            100 * method.achievable_high,
+            *map(_percent, (method.achievable, method.achievable_low, method.achievable_high)),
         )
         for method in audit.methods
     )
@@ -41,13 +48,13 @@ def share_chart(audit: Audit) -> Intervals:
 
 def verdict_chart(audit: Audit, question: Question) -> list[Chart]:
     """The answers to a question as points whose color and marker are the verdict; no chart without numbers."""
-    points, unit = [], 100 if question.is_share else 1
+    points: list[IntervalPoint] = []
     for method in audit.methods:
         answer = method.answer(question.name)
         row, series = answer.statistic, "control" if method.control else answer.verdict.value
         if math.isfinite(row.value):
-            values = (unit * value for value in (row.value, row.low, row.high, row.null))
-            points.append(IntervalPoint(method.name, series, *values))
+            values = (row.value, row.low, row.high, row.null)
+            points.append(IntervalPoint(method.name, series, *(map(_percent, values) if question.is_share else values)))
     colors = tuple(pair for pair in VERDICT_COLORS if any(point.series == pair[0] for point in points))
     references = (("limit", question.limit),) if math.isfinite(question.limit) else ()
     return [Intervals(question.title, Axis(question.axis), tuple(points), references, colors)] if points else []
@@ -67,14 +74,11 @@ def _measure_chart(
     audit: Audit, question: Question, metric: str, rows: Sequence[tuple[MethodAudit, Statistic]]
 ) -> Intervals:
     """One metric for all methods; the color is the subset, for instance the way of deletion."""
-    factor = 100.0 if question.is_share else 1.0
     points = tuple(
         IntervalPoint(
             f"{method.name} *" if method.optimizes(row) else method.name,
             " ".join(filter(None, (row.subset or "all", "(struck out)" if audit.struck_reason(row) else ""))),
-            factor * row.value,
-            factor * row.low,
-            factor * row.high,
+            *(map(_percent, (row.value, row.low, row.high)) if question.is_share else (row.value, row.low, row.high)),
             math.nan if question.is_share else row.null,
         )
         for method, row in rows

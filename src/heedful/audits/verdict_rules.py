@@ -46,6 +46,8 @@ from heedful.results import Finding, Statistic, Verdict
 from heedful.store.recipe import derive_seed
 
 ALPHA = 0.05
+OUT_OF_REACH = 10
+"""How many times the texts that were audited nobody waits for."""
 MIN_ANSWER_TEXTS = 12
 """Fewer texts decide no question. There are no verdicts, and no look is counted, before an audit has `MIN_EXAMPLES`."""
 EQUAL_OUTPUTS = 1e-9
@@ -177,6 +179,16 @@ class MeanScale:
         return sample_size(values, self.lowest, self.threshold, alpha) or sample_size(
             -values, -self.highest, -self.threshold, alpha
         )
+
+
+def more_texts(needed: int, texts: int, noun: str = "texts") -> str:
+    """How many texts would decide something; an estimate of more than `OUT_OF_REACH` times those there are is not told.
+
+    >>> more_texts(200, 28), more_texts(2000, 28)
+    ('about 200 texts', 'more than 10 times as many texts')
+    """
+    is_far = needed > OUT_OF_REACH * texts > 0
+    return f"more than {OUT_OF_REACH} times as many {noun}" if is_far else f"about {needed} {noun}"
 
 
 def level_of_look(look: int) -> float:
