@@ -1,4 +1,4 @@
-"""The command: `heedful explain | audit | models | demo | list | run | attefa | learn | report | study | fetch`.
+"""The command `heedful`: its subcommands are `explain`, `audit`, `run` and those that `heedful --help` lists.
 
 Errors are one line with exit code 2. An interrupt keeps finished work and exits with 130, at any moment. Recipes that
 fail are listed at the end with their traceback files, and the exit code is 1. Heavy modules are imported inside the
@@ -27,6 +27,7 @@ try:
     from heedful.cli.report_command import report
     from heedful.cli.run_command import run
     from heedful.cli.study_commands import study_app
+    from heedful.cli.workspace_commands import workspace_app
 except KeyboardInterrupt:
     sys.stderr.write("heedful: interrupted\n")
     raise SystemExit(130) from None
@@ -38,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(study_app, name="study")
+app.add_typer(workspace_app, name="workspace")
 app.command()(explain)
 app.command()(audit)
 app.command()(models)
