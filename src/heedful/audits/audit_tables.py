@@ -136,6 +136,7 @@ def basis(audit: Audit) -> str:
         )
     if data.segmented:
         segmented = f"{format_number(data.segmented)} of these {format_number(data.texts)} {data.noun}"
+        segmented = f"All {data.noun}" if data.segmented == data.texts else segmented
         verb = "was" if data.segmented == 1 else "were"
         lines.append(f"{segmented} {verb} explained by {data.feature}s of several words, not word by word.")
     if truncated > 0:

@@ -15,7 +15,7 @@ from heedful.attributions.method import MethodTags
 from heedful.audits.audit_result import MethodAudit, OtherThreshold
 from heedful.audits.questions import QUESTIONS, UNDER_INFILL
 from heedful.audits.topics import Role
-from heedful.audits.verdict_rules import BEHIND, FAITHFUL, MIN_ANSWER_TEXTS, Rules, more_texts
+from heedful.audits.verdict_rules import FAITHFUL, MIN_ANSWER_TEXTS, Rules, more_texts
 from heedful.formatting import format_share, join_names
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.bounded_mean import p_value
@@ -155,7 +155,8 @@ def decide(answers: Mapping[str, Finding], behind: Finding | None = None, texts:
         beaten = f"{behind.reason}, clearly more than {_limit(behind)}"
         return Decision.BEATEN, "; ".join((beaten, *open_questions, *failed))
     if behind is not None and behind.verdict is not Verdict.SUPPORTED:
-        open_questions.append(_missing(behind, texts))
+        more = _would_decide(behind, texts)
+        open_questions.append(f"{behind.reason}, undecided whether by more than {_limit(behind)}{more}")
     if open_questions:
         return Decision.UNDECIDED, "; ".join((*open_questions, *failed))
     if failed:
@@ -165,14 +166,17 @@ def decide(answers: Mapping[str, Finding], behind: Finding | None = None, texts:
 
 def _missing(answer: Finding, texts: int) -> str:
     """What is not known of something required, and about how many texts would tell."""
-    more = ""
-    if answer.texts_needed and answer.texts_needed <= texts:
-        more = " (more minutes for these texts would decide)"
-    elif answer.texts_needed:
-        more = f" ({more_texts(answer.texts_needed, texts)} would decide)"
     state = "not tested" if answer.verdict is Verdict.NOT_TESTED else "undecided"
-    claim = f"more than {_limit(answer)} behind" if answer.question == BEHIND else answer.question
-    return f"{state} whether it is {claim}: {answer.reason}{more}"
+    return f"{state} whether it is {answer.question}: {answer.reason}{_would_decide(answer, texts)}"
+
+
+def _would_decide(answer: Finding, texts: int) -> str:
+    """About how many texts would decide, in parentheses; empty where that is not known."""
+    if not answer.texts_needed:
+        return ""
+    if answer.texts_needed <= texts:
+        return " (more minutes for these texts would decide)"
+    return f" ({more_texts(answer.texts_needed, texts)} would decide)"
 
 
 def _limit(behind: Finding) -> str:

@@ -505,7 +505,7 @@ class Rules:
                     -values, -(1 + lead) * _largest_loss(table), 0.0, alpha
                 )
             row = Statistic(BEHIND, name, best, *interval, len(values), null=lead, p_value=p)
-            reason = f"{format_share(row.value)} of the achievable behind {best}"
+            reason = f"behind {best} by {format_share(row.value)} of the achievable"
             findings[name] = Finding(verdict, name, (row,), reason, BEHIND, needed)
         return findings
 
