@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heedful.figures import Axis, Chart, IntervalPoint, Intervals, Matrix
@@ -32,6 +33,13 @@ def _percent(share: float) -> float:
     return round(100 * share, 1) + 0.0
 
 
+def _chart_values(row: Statistic, *, is_share: bool) -> tuple[float, float, float, float]:
+    """Value, bounds and null of a statistic; of a share in percent."""
+    if not is_share:
+        return row.value, row.low, row.high, row.null
+    return _percent(row.value), _percent(row.low), _percent(row.high), _percent(row.null)
+
+
 def share_chart(audit: Audit) -> Intervals:
     """Faithfulness of each method as a share of the achievable; the color is the tier."""
     points = tuple(
@@ -53,8 +61,7 @@ def verdict_chart(audit: Audit, question: Question) -> list[Chart]:
         answer = method.answer(question.name)
         row, series = answer.statistic, "control" if method.control else answer.verdict.value
         if math.isfinite(row.value):
-            values = (row.value, row.low, row.high, row.null)
-            points.append(IntervalPoint(method.name, series, *(map(_percent, values) if question.is_share else values)))
+            points.append(IntervalPoint(method.name, series, *_chart_values(row, is_share=question.is_share)))
     colors = tuple(pair for pair in VERDICT_COLORS if any(point.series == pair[0] for point in points))
     references = (("limit", question.limit),) if math.isfinite(question.limit) else ()
     return [Intervals(question.title, Axis(question.axis), tuple(points), references, colors)] if points else []
@@ -78,8 +85,8 @@ def _measure_chart(
         IntervalPoint(
             f"{method.name} *" if method.optimizes(row) else method.name,
             " ".join(filter(None, (row.subset or "all", "(struck out)" if audit.struck_reason(row) else ""))),
-            *(map(_percent, (row.value, row.low, row.high)) if question.is_share else (row.value, row.low, row.high)),
-            math.nan if question.is_share else row.null,
+            # The null of a share is a line of the chart.
+            *_chart_values(replace(row, null=math.nan) if question.is_share else row, is_share=question.is_share),
         )
         for method, row in rows
     )
