@@ -488,6 +488,7 @@ class Greedy(Recipe):
 
 COMPUTES_NOTHING = {
     "list", "report", "fetch", "study build", "study serve", "study erase", "study rate",
+    "workspace list", "workspace show", "workspace size", "workspace remove",
 }  # fmt: skip
 """Commands that run no network: they read what is stored, or download it."""
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {

@@ -138,6 +138,6 @@ def test_nothing_is_removed_that_something_else_was_made_from(stored: Workspace)
 
 def test_an_empty_workspace_is_no_error(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "nothing", data_dir=tmp_path)
-    assert call(workspace, "list").exit_code == 0
+    assert call(workspace, "list", "--kind", "model").exit_code == 0
     assert call(workspace, "size").exit_code == 0
     assert not workspace.root.exists()

@@ -40,8 +40,8 @@ def workspace_list(
     if sort not in keys:
         raise UserError(f"unknown order {sort!r}; choose from {', '.join(keys)}")
     kinds = inventory.sizes
-    if kind and kind not in kinds:
-        raise UserError(f"nothing of kind {kind!r} is stored; choose from {', '.join(kinds) or 'none'}")
+    if kind and kinds and kind not in kinds:
+        raise UserError(f"nothing of kind {kind!r} is stored; choose from {', '.join(kinds)}")
     items = sorted((item for item in inventory.items.values() if kind in ("", item.entry.kind)), key=keys[sort])
     rows = [TableRow((item.name, item.entry.kind, item.about, format_size(item.size), item.date)) for item in items]
     total = format_size(sum(item.size for item in items))
