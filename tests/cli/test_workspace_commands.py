@@ -111,8 +111,7 @@ def test_list_has_every_artefact_and_can_be_narrowed(stored: Workspace) -> None:
 
 def test_show_says_what_it_was_made_from_and_what_needs_it(stored: Workspace) -> None:
     bread = name(stored, TOAST.bread)
-    output = call(stored, "show", bread[:10]).output if bread[:10] != name(stored, OTHER)[:10] else ""
-    output = output or call(stored, "show", bread).output
+    output = call(stored, "show", bread[:-1]).output
     assert name(stored, Grain()) in output
     assert name(stored, TOAST) in output
     assert '"grain"' in output

@@ -12,7 +12,7 @@ from heedful.cli.guard import command
 from heedful.cli.options import DEFAULT_WORKSPACE, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heedful.store.inventory import Inventory, StoredItem
+    from heedful.store.inventory import Inventory
 
 NAME_HELP = "Name of an artefact (see `heedful workspace list`); its beginning is enough."
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -66,11 +66,6 @@ def workspace_show(
     if missing:
         say(f"No longer stored: {', '.join(missing)}.")
     say("Recipe:")
-    say_json(item)
-
-
-def say_json(item: StoredItem) -> None:
-    """Print the stored recipe, line by line."""
     for line in json.dumps(dict(item.entry.open().recipe), indent=1).splitlines():
         say(line)
 
@@ -112,7 +107,8 @@ def workspace_remove(
         if left:
             say(f"Not possible without --with-dependents, because of {', '.join(left)}.")
         return
-    say(f"Removed {len({*chosen})} artefacts, {format_size(inventory.remove(chosen))}.")
+    freed, count = format_size(inventory.remove(chosen)), len({*chosen})
+    say(f"Removed {count} artefact{'' if count == 1 else 's'}, {freed}.")
 
 
 def _open(workspace: str) -> Inventory:
