@@ -153,15 +153,18 @@ def certainty(audit: Audit) -> str:
     power = str(audit.look).translate(_SUPERSCRIPTS)
     data = audit.data
     added = f", and {format_number(data.added)} more of rarely predicted classes" if data.added else ""
+    rarity = math.floor(1 / _unseen_share(audit))
+    unseen = (
+        f" A kind of {data.noun[:-1]} that is rarer than one in {rarity} may be missing from them: the tests allow for "
+        f"failures on such {data.noun}, the intervals do not."
+    )
     return (
         f"{format_number(data.texts - data.added)} of {format_number(data.rows)} {data.noun} were audited, drawn "
         f"at random (seed {audit.seed}) in proportion to the predicted classes{added}; all methods saw the same "
         f"ones. This audit has been evaluated {times}. The tests of each question err with probability .05/2{power} = "
         f"{0.05 / 2**audit.look:.3g} at most in an evaluation, and with .05 in all evaluations together, however often "
         f"the audit goes on; so each further one needs stronger evidence. Intervals, in parentheses, have level "
-        f"{100 * audit.level:.4g} % for {data.noun} like these. A kind of {data.noun[:-1]} that is rarer than one in "
-        f"{math.floor(1 / _unseen_share(audit))} may be missing from them: the tests allow for failures on such "
-        f"{data.noun}, the intervals do not."
+        f"{100 * audit.level:.4g} % for {data.noun} like these.{unseen if rarity > 1 else ''}"
     )
 
 
