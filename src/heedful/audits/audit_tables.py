@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
+from heedful.audits.topics import VERDICTS
 from heedful.audits.verdict_rules import FAITHFUL, WayShare
 from heedful.formatting import format_number, format_share, join_names, more_minutes
 from heedful.measures.bootstrap import MIN_EXAMPLES
@@ -130,6 +131,8 @@ def basis(audit: Audit) -> str:
         f"Tested on {format_number(data.texts)} of {format_number(data.rows)} {data.noun} with {methods} "
         f"method{'' if methods == 1 else 's'}."
     ]
+    if VERDICTS in audit.untested:
+        lines.append(f"No verdicts yet: {sentence(audit.untested[VERDICTS])}")
     if data.added:
         lines.append(
             f"{format_number(data.added)} of them are of rarely predicted classes and count for these classes only."
@@ -142,8 +145,8 @@ def basis(audit: Audit) -> str:
     if truncated > 0:
         share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
         lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
-    if audit.untested:
-        lines.append(f"Not tested: {', '.join(untested_labels(audit))}.")
+    if untested := [label for label in untested_labels(audit) if label != VERDICTS]:
+        lines.append(f"Not tested: {', '.join(untested)}.")
     return " ".join(lines)
 
 
