@@ -31,6 +31,8 @@ DOTTED = (1.5, 1.5)
 _DASHES = ((), (5.0, 2.0), DOTTED, (6.0, 2.0, 1.5, 2.0))
 _WIDTH = 5.6
 _MAX_LABEL = 26
+_MATRIX_CELL = (36.0, 26.0)
+"""Width and height in points: "−0.01" with space on all sides."""
 _MAX_MARKERS, _MAX_POINTS = 400, 4000
 _MAX_LISTED_POINTS = 60
 
@@ -95,7 +97,6 @@ class Note:
     text: str
     x: float | None
     y: float
-    size: float = 9.5
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Drawing:
         is_table: whether columns are labelled above and there are no axes.
         corner: a remark above the drawing.
         is_square: whether both axes have the same scale.
+        cell: least width and height of a cell of a table in points, which decide the size of the drawing.
     """
 
     shapes: tuple[Shape, ...]
@@ -141,6 +143,7 @@ class Drawing:
     is_table: bool = False
     corner: str = ""
     is_square: bool = False
+    cell: tuple[float, float] | None = None
 
 
 class Chart(ABC):
@@ -514,18 +517,24 @@ class Matrix(Chart):
     limits: tuple[float, float] = (-1.0, 1.0)
 
     def draw(self) -> Drawing:
-        """Orange for positive and blue for negative cells, as strong as their share of the limits."""
-        size = 9.5 if len(self.columns) <= 14 else 8
+        """Orange for positive and blue for negative cells, as strong as their share of the limits.
+
+        Methods against themselves have numbers over the columns, which the names of the rows explain.
+        """
         shapes, notes = [], []
         for row, values in enumerate(self.values):
             for column, value in enumerate(values):
                 if shade := self._shade(value):
                     color = NEGATIVE if shade < 0 else POSITIVE
                     shapes.append(_box(column - 0.48, row - 0.46, column + 0.48, row + 0.46, color, abs(shade)))
-                notes.append(Note(two_decimals(value, missing="–"), column, row, size))
+                notes.append(Note(two_decimals(value, missing="–"), column, row))
         across, down = ([*enumerate(map(short_label, names))] for names in (self.columns, self.rows))
+        if self.rows == self.columns and len(self.rows) > 1:
+            down = [(row, f"{name}  {row + 1}") for row, name in down]
+            across = [(column, str(column + 1)) for column, _ in across]
         x, y = Axis("", (-0.5, len(across) - 0.5)), Axis("", (len(down) - 0.5, -0.5))
-        return Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
+        table = Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
+        return replace(table, cell=_MATRIX_CELL)
 
     def cells(self) -> Cells:
         """The cells."""
@@ -534,10 +543,6 @@ class Matrix(Chart):
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((Axis(""), row) for row in self.values)
-
-    @property
-    def size(self) -> tuple[float, float]:
-        return max(_WIDTH, 1.9 + 0.5 * len(self.columns)), 1.0 + max(0.8, 0.38 * len(self.rows))
 
     def _shade(self, value: float | None) -> float:
         """Strength in [-1, 1], measured from zero if the limits enclose it, else from the lower limit."""

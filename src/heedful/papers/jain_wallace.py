@@ -6,6 +6,7 @@ comment names the difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -215,27 +216,47 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     comparable = [result for result in results if not result.quick]
     bilstm = {result.label: result for result in _select(comparable, "agreement", "bilstm")}
     average = {result.label: result for result in _select(comparable, "agreement", "average")}
-    charts: list[Bars] = []
+    numbers: dict[str, dict[str, Comparison]] = {}
     for title, method in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", LEFT_OUT),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
         pair = f"gradient~{LEFT_OUT} over attention~{method}"
-        charts += _difference_bars(title, {label: result.compare("excess", pair) for label, result in bilstm.items()})
-    differences = {}
+        numbers[title] = {label: result.compare("excess", pair) for label, result in bilstm.items()}
+    title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
+    numbers[title] = {}
     for label in (label for label in bilstm if label in average):
         one, other = (runs[label].compare("mean", f"attention~{LEFT_OUT}") for runs in (average, bilstm))
-        differences[label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
-    title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
-    return (*charts, *_difference_bars(title, differences))
+        numbers[title][label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
+    return _difference_bars(numbers)
 
 
-def _difference_bars(title: str, numbers: Mapping[str, Comparison]) -> tuple[Bars, ...]:
-    shown = {label: number for label, number in numbers.items() if number.ours is not None}
-    if not shown:
-        return ()
-    ours, theirs = ([number.ours for number in shown.values()], [number.published for number in shown.values()])
-    return (Bars(title, Axis("mean difference of tau"), tuple(shown), beside_published(ours, theirs)),)
+def _difference_bars(numbers: Mapping[str, Mapping[str, Comparison]]) -> tuple[Bars, ...]:
+    """Bars by title and label, all on one axis, so that lengths can be compared across figures."""
+    shown = {
+        title: {label: number for label, number in bars.items() if number.ours is not None}
+        for title, bars in numbers.items()
+    }
+    ends = [
+        value
+        for bars in shown.values()
+        for number in bars.values()
+        for value in (number.ours, number.published)
+        if value is not None and math.isfinite(value)
+    ]
+    margin = 0.05 * (max([0.0, *ends]) - min([0.0, *ends]))
+    limits = (min([0.0, *(end - margin for end in ends)]), max([0.0, *(end + margin for end in ends)]))
+    axis = Axis("mean difference of tau", limits)
+    return tuple(
+        Bars(
+            title,
+            axis,
+            tuple(bars),
+            beside_published([number.ours for number in bars.values()], [number.published for number in bars.values()]),
+        )
+        for title, bars in shown.items()
+        if bars
+    )
 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
