@@ -22,7 +22,15 @@ from heedful.figures import Axis, Bars, Figure
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
-from heedful.papers.chapter import Result, SectionExtras, beside_published, distinguish, sort_by_corpus, subtract
+from heedful.papers.chapter import (
+    ENCODER_NAMES,
+    Result,
+    SectionExtras,
+    beside_published,
+    distinguish,
+    sort_by_corpus,
+    subtract,
+)
 from heedful.papers.paper_options import EmbeddingOptions, resolve_names
 from heedful.results import value_of
 from heedful.store.artefact_files import IndexEntry
@@ -194,21 +202,33 @@ def _table_1(results: Sequence[Result]) -> TableView:
 
 
 def _table_2(results: Sequence[Result]) -> TableView:
-    """Every cell of the paper's table 2 that we have, one per row."""
-    rows: list[tuple[Cell, ...]] = []
+    """The paper's table 2: a row per corpus and class, a column per measure, encoder and statistic that we have."""
+    columns = [
+        (method, encoder, metric)
+        for method, encoder in (("gradient", "bilstm"), ("gradient", "average"), (LEFT_OUT, "bilstm"))
+        for metric in ("mean", "std", "significant")
+    ]
+    cells: dict[tuple[str, str], dict[tuple[str, str, str], Comparison]] = {}
     for result in (*_select(results, "agreement", "bilstm"), *_select(results, "agreement", "average")):
         for (metric, pair, subset), theirs in result.find_published("agreement-table-2")[1].items():
             # A tolerance for means says nothing about standard deviations, which are as small as it.
             tolerance = {"mean": TAU_TOLERANCE, "significant": SHARE_TOLERANCE}.get(metric)
             number = Comparison(result.value(metric, pair, subset), theirs, result.tolerance(tolerance))
-            method, group = pair.removeprefix("attention~"), subset.removeprefix("class ") or "Overall"
-            encoder = "BiLSTM" if result.encoder == "bilstm" else result.encoder
-            rows.append((f"{result.label}: {method}, {encoder}, {metric}", group, number))
+            row = cells.setdefault((result.label, subset.removeprefix("class ") or "overall"), {})
+            row[pair.removeprefix("attention~"), result.encoder, metric] = number
+    shown = [column for column in columns if any(column in row for row in cells.values())]
+    rows = tuple((*key, *(row.get(column, "") for column in shown)) for key, row in cells.items())
     note = (
         f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means) or "
         f"{SHARE_TOLERANCE} (shares of significant taus) of the published number. Standard deviations are not judged."
     )
-    return TableView("Table 2: attention and other measures", ("cell", "class", "value"), tuple(rows), note)
+    return TableView(
+        "Table 2: attention and other measures",
+        ("corpus", "class", *(metric for _, _, metric in shown)),
+        rows,
+        note,
+        ("", "", *(f"{method}, {ENCODER_NAMES[encoder]}" for method, encoder, _ in shown)),
+    )
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
