@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
@@ -23,11 +23,20 @@ from heedful.papers.example_texts import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.papers.published import setting_label
 from heedful.report.explorer import delete_stale_pages, write_explorer
 from heedful.report.html import check_report_folder, write_atomically
-from heedful.report.page import Chapter, Link, Page, Section, page_parts
-from heedful.report.text_sources import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
+from heedful.report.page import MODEL_FOLDER, Chapter, Link, Page, Section, report_pages
+from heedful.report.text_sources import (
+    ATTENTION,
+    ModelTexts,
+    choose_texts,
+    find_model_texts,
+    page_name,
+    read_chosen_texts,
+)
+from heedful.report.text_table import FOLDER
+from heedful.report.variants import Variant, join_variants
 from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
-from heedful.store.recipe import Json
+from heedful.store.recipe import Json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.table_view import Cell, Comparison, TableView
 from heedful.training.attribution_tables import COMPLETENESS_NOTE, read_tags
@@ -48,7 +57,7 @@ _SHOWN_DAMAGES = 10
 
 
 def write_report(workspace: Workspace, folder: Path | str) -> Path:
-    """Write `folder/index.html` about all finished work and an explorer per model beside it; returns its path.
+    """Write `folder/index.html` about all finished work, a page and an explorer per model beside it; returns its path.
 
     UserError if there is no finished trial; an existing report stays as it is.
     """
@@ -60,7 +69,12 @@ def write_report(workspace: Workspace, folder: Path | str) -> Path:
                 f"there is no finished trial in the workspace {workspace}: run `heedful demo` or a paper first, "
                 "or choose the folder with --workspace"
             )
-        return write_atomically(page_parts(page), folder / "index.html")
+        for address, parts in report_pages(page):
+            written = write_atomically(parts, folder / address)
+        delete_stale_pages(
+            folder / MODEL_FOLDER, {section.model for chapter in page.papers for section in chapter.sections}
+        )
+        return written
 
 
 def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
@@ -181,7 +195,7 @@ class _Builder:
             self.opened.clear()
             gc.collect(0)  # templates leave cycles that hold the texts of this model
         if folder is not None and not self.damages:
-            delete_stale_pages(folder, written)
+            delete_stale_pages(folder / FOLDER, written)
 
     def _read_run(self, entry: IndexEntry) -> _Run:
         is_first = entry is self.groups[entry.group][0]
@@ -257,15 +271,14 @@ class _Builder:
         results = {group: self._result(group) for group in self.groups}
         chapters = []
         for name, paper in PAPERS.items():
-            groups = [group for group, result in results.items() if result.paper == name]
-            sections = tuple(self._section(group, results[group]) for group in groups)
+            sections = self._sections({group: result for group, result in results.items() if result.paper == name})
             if sections:
                 everything = list(results.values())
                 tables, figures = paper.tables(everything), paper.figures(everything)
                 chapters.append(Chapter(name, paper.title, paper.question, sections, tables, figures))
-        others = [group for group, result in results.items() if result.paper not in PAPERS]
+        others = {group: result for group, result in results.items() if result.paper not in PAPERS}
         if others:
-            sections = tuple(self._section(group, results[group]) for group in others)
+            sections = self._sections(others)
             chapters.append(Chapter(OTHER_CHAPTER, "Other trials", "", sections))
         return Page(
             title="Does attention explain this model?",
@@ -310,6 +323,21 @@ class _Builder:
             corpus_statistics=statistics,
         )
 
+    def _sections(self, results: Mapping[str, Result]) -> tuple[Section, ...]:
+        """The sections of a chapter; runs of one trial on one model that differ in their settings share one."""
+        questions: dict[tuple[str, ...], list[Variant]] = {}
+        for group, result in results.items():
+            section = self._section(group, result)
+            variant = Variant(", ".join(self._variant(group)), section, result)
+            questions.setdefault((section.model, result.trial, section.claim), []).append(variant)
+        return tuple(join_variants(variants) for variants in questions.values())
+
+    def _page_name(self, group: str, names: Iterable[str]) -> str:
+        """The file of the model's page: the same for all seeds of a model, another one for another training."""
+        subject = self.groups[group][0].link("subject") or ""
+        model = self.by_name[subject].group if subject in self.by_name else subject
+        return page_name(" ".join(filter(None, names)), (), json_digest(model)[:12])
+
     def _section(self, group: str, result: Result) -> Section:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
         first, paper = runs[0], PAPERS.get(result.paper)
@@ -323,7 +351,7 @@ class _Builder:
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
         if first.entry.facts.get("training") and first.entry.facts.get("seed") is None:  # a given model has a name only
             names = {"corpus": result.corpus, "model": result.encoder}
-        model = ", ".join(filter(None, [*list(names.values())[1:], *self._variant(group)]))
+        model = ", ".join(filter(None, list(names.values())[1:]))
         links = tuple(
             Link("this model" if run.entry.facts.get("seed") is None else run.model_label, self.texts[name].address)
             for run in runs
@@ -349,6 +377,7 @@ class _Builder:
             warnings=_warnings(runs, {part for name in result.summary["method"] for part in str(name).split("~")}),
             experiment=result.trial,
             texts=links,
+            model=self._page_name(group, names.values()),
             texts_note=NO_TEXTS if first.mean_length is not None and not links else "",
         )
 

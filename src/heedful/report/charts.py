@@ -43,6 +43,8 @@ _FONT, _LINE, _LETTER = 10.5, 16.0, 5.9
 """Size of all text, height of a line and mean width of a letter, in points. The browser chooses the font."""
 _SCALE = 1.125
 """Pixels per point: all drawings of a page are shown in one scale, so that their text has one size."""
+_DIGIT = 6.7
+"""Width of a digit in points in the widest font that a browser may choose."""
 _MAX_CELL_WIDTH = 60.0
 _MAX_TICKS = 7
 _HANDLE = 22.0
@@ -143,8 +145,8 @@ def _frame(drawing: Drawing, width: float, height: float, remark: str) -> _Frame
     is_steep = drawing.is_table and not drawing.is_square and _longest(x_ticks) * len(x_ticks) > 60
     tick_height = 0.7 * _LETTER * _longest(x_ticks) if is_steep else _LINE * _line_count(x_ticks)
     left = 14 + _LETTER * _longest(y_ticks) + _LINE * len(y_label)
-    margin = _LETTER * max((len(note.text) for note in drawing.notes if note.x is None), default=0)
-    right = max(11.0, margin + 7, 0.75 * _LETTER * _longest(x_ticks[-1:]) if is_steep else 0.0)
+    margin = _DIGIT * max((len(note.text) for note in drawing.notes if note.x is None), default=0)
+    right = max(11.0, margin + 8, 0.75 * _LETTER * _longest(x_ticks[-1:]) if is_steep else 0.0)
     top = 11.0 + (tick_height if drawing.is_table else 0.0) + _LINE * _legend(drawing, width)[1]
     bottom = 11.0 + _LINE * (len(x_label) + bool(remark)) + (0.0 if drawing.is_table else tick_height)
     if drawing.cell is not None:

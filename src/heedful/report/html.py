@@ -101,7 +101,7 @@ class DisplayTable:
 def _cell_html(cell: DisplayCell) -> str:
     text, kind, below = cell
     if below:
-        mark = f' <span class="mark">{_MARKS[kind]}</span>' if kind in _MARKS else ""
+        mark = f" <i>{_MARKS[kind]}</i>" if kind in _MARKS else ""
         return f'<td class="both {kind}">{escape(text)}{mark}<small>{escape(below)}</small></td>'
     if kind == "text":
         return f"<td><div><bdi>{escape(text)}</bdi></div></td>"
