@@ -69,7 +69,7 @@ LINE_BUDGETS = {
     "study": 3850,
     "testing": 850,
     "training": 3700,
-    "trials": 6050,
+    "trials": 6150,
 }
 """Lines of source that a package may have. Growth needs a larger budget in the same commit, with the reason."""
 BUDGET_SLACK = 250

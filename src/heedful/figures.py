@@ -209,6 +209,8 @@ class Violin(Chart):
     Args:
         bins: labels of the rows, bottom to top.
         groups: the series of each bin, with the same names in the same order; empty ones are not drawn.
+        source: metric of the numbers, by which published ones are found.
+        published: quartiles of the same, by bin and place of the series; empty where there are none.
     """
 
     title: str
@@ -216,6 +218,8 @@ class Violin(Chart):
     y: Axis
     bins: tuple[str, ...]
     groups: tuple[tuple[Series, ...], ...]
+    source: str = ""
+    published: tuple[tuple[tuple[float, ...], ...], ...] = ()
 
     def draw(self) -> Drawing:
         """Violins where there are three different values, else dots or a stroke."""
@@ -226,18 +230,28 @@ class Violin(Chart):
             for lane, series in enumerate(group):
                 middle, numbers = row + 0.42 - height * (lane + 0.5), finite(series.values)
                 shapes += _violin(numbers, middle, height, _series_color(lane))
+                shapes += _published_quartiles(self._published(row, lane), middle - 0.49 * height)
                 notes.append(Note(f"n={len(numbers)}", None, middle))
         legend = _legend_boxes(self.groups[0] if self.groups else ())
+        if any(map(any, self.published)):
+            legend.append(("published quartiles", tuple(_published_quartiles((0.0, 0.0, 0.0), 0.0))))
         return _row_drawing(shapes, self.x, self.bins, notes, legend, self.y.label)
 
     def cells(self) -> Cells:
-        """Number of values and quartiles by bin and series."""
-        rows: list[_Row] = [
-            (name, series.name, *_quartiles(series))
-            for name, group in zip(self.bins, self.groups, strict=True)
-            for series in group
-        ]
-        return [self.y.label or "group", "series", *_QUARTILES], rows
+        """Number of values and quartiles by bin and series, and the published quartiles."""
+        has_published = any(map(any, self.published))
+        rows: list[_Row] = []
+        for row, (name, group) in enumerate(zip(self.bins, self.groups, strict=True)):
+            for lane, series in enumerate(group):
+                theirs: _Row = (self._published(row, lane) or (None, None, None)) if has_published else ()
+                rows.append((name, series.name, *_quartiles(series), *theirs))
+        further = [f"published {name}" for name in _QUARTILES[1:]] if has_published else []
+        return [self.y.label or "group", "series", *_QUARTILES, *further], rows
+
+    def _published(self, row: int, lane: int) -> tuple[float, ...]:
+        """The published quartiles of a series in a bin; empty where there are none."""
+        lanes = self.published[row] if row < len(self.published) else ()
+        return lanes[lane] if lane < len(lanes) else ()
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((self.x, series.values) for group in self.groups for series in group)
@@ -249,13 +263,20 @@ class Violin(Chart):
 
 @dataclass(frozen=True)
 class Histogram(Chart):
-    """Overlaid histograms on common bins, each series normalised to sum 1."""
+    """Overlaid histograms on common bins, each series normalised to sum 1.
+
+    Args:
+        source: metric or pair of methods of the numbers, by which published ones are found.
+        published: published shares of instances in the same bins, with the colours of the first series.
+    """
 
     title: str
     x: Axis
     series: tuple[Series, ...]
     bins: int = 30
     y: Axis = Axis("share of instances")
+    source: str = ""
+    published: tuple[Series, ...] = ()
 
     def draw(self) -> Drawing:
         """Filled steps."""
@@ -268,7 +289,14 @@ class Histogram(Chart):
             xs, ys = edges.repeat(2), np.concatenate([[0.0], shares, [0.0]])
             shapes.append(Shape(xs, ys, fill=_series_color(number), opacity=0.5, is_closed=True))
             shapes.append(Shape(xs, ys, stroke=_series_color(number), width=1.0))
-        return Drawing(tuple(shapes), self.x, self.y, tuple(_legend_boxes(self.series)), grid="y")
+        legend = _legend_boxes(self.series)
+        for number, outline in enumerate(self.published):
+            xs, ys = edges.repeat(2), np.concatenate([[0.0], np.asarray(outline.values).repeat(2), [0.0]])
+            shapes.append(Shape(xs, ys, stroke=INK, width=2.6, opacity=0.7))
+            shapes.append(Shape(xs, ys, stroke=_series_color(number), width=1.4, dashes=(4.0, 2.0)))
+            handle = replace(_line((0.0, 0.0), (0.0, 0.0), _series_color(number), 1.6), dashes=(4.0, 2.0))
+            legend.append((outline.name, (handle,)))
+        return Drawing(tuple(shapes), self.x, self.y, tuple(legend), grid="y")
 
     def cells(self) -> Cells:
         """Number of values and quartiles by series."""
@@ -740,6 +768,14 @@ def _violin(numbers: Array, middle: float, height: float, color: str) -> Iterato
     for quartile, dashes in zip(quartiles(numbers), (DOTTED, (), DOTTED), strict=True):
         ends = (middle - 0.22 * height, middle + 0.22 * height)
         yield replace(_line((quartile, quartile), ends, INK, 1.3), dashes=dashes)
+
+
+def _published_quartiles(quartiles: Sequence[float], at: float) -> Iterator[Shape]:
+    """A thin line from the lower to the upper quartile with a dot at the median."""
+    if len(quartiles) == 3:
+        low, median, high = quartiles
+        yield _line((low, high), (at, at), INK, 1.2)
+        yield Shape(np.asarray([median]), np.asarray([at]), stroke=INK, width=4.0, marker=DOT)
 
 
 def _bin_range(values: Array) -> tuple[float, float]:

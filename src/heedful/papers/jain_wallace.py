@@ -18,7 +18,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.figures import Axis, Bars, Figure
+from heedful.figures import Axis, Bars, Figure, Histogram, Series, Violin
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
@@ -32,6 +32,7 @@ from heedful.papers.chapter import (
     subtract,
 )
 from heedful.papers.paper_options import EmbeddingOptions, resolve_names
+from heedful.papers.published import published_distributions
 from heedful.results import value_of
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
@@ -277,6 +278,19 @@ def _difference_bars(numbers: Mapping[str, Mapping[str, Comparison]]) -> tuple[B
         for title, bars in shown.items()
         if bars
     )
+
+
+def beside_distribution(result: Result, figure: Figure) -> Figure:
+    """The figure of a trial with the published distribution of the same numbers, where the protocol is the same."""
+    if not isinstance(figure, Histogram | Violin) or not result.published:
+        return figure
+    theirs = published_distributions(result.corpus, result.encoder, result.attention)
+    if isinstance(figure, Violin):
+        return replace(figure, published=theirs.quartiles.get(figure.source, ()))
+    classes = theirs.shares.get(figure.source, ())
+    names = [f"published, class {number}" for number in range(len(classes))] if len(classes) > 1 else ["published"]
+    fitting = [shares for shares in classes if len(shares) == figure.bins]
+    return replace(figure, published=tuple(map(Series, names, fitting)))
 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:

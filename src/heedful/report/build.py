@@ -41,6 +41,7 @@ from heedful.store.workspace import Workspace
 from heedful.table_view import Cell, Comparison, TableView
 from heedful.training.attribution_tables import COMPLETENESS_NOTE, read_tags
 from heedful.trials.agreement import MEASURES_OF_TOP
+from heedful.trials.metric_names import MARKS, metric_name
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError, user_path
 
@@ -48,10 +49,9 @@ OTHER_CHAPTER = "other"
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
 _MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
+_CONTROL = "control"
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
-_MARKS = ("control", "oracle", "held_out")
-"""Metrics that are not numbers, but mark the kind of a method; the names of the last two kinds have it."""
 _SHOWN_NOTES = ("classes", "sizes", "dropped", "remarks", "corpus", "vocabulary", "parameters")
 _SHOWN_DAMAGES = 10
 
@@ -345,7 +345,8 @@ class _Builder:
         only = f", {first.model_label} only" if len(runs) > 1 else ""
         extras = SectionExtras() if paper is None else paper.section(result, self.entries)
         tables = (*summary_tables(result), *extras.tables)
-        figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
+        drawn = first.figures if paper is None else [paper.beside_distribution(result, each) for each in first.figures]
+        figures, heatmaps = (*drawn, *extras.figures), (*first.heatmaps, *extras.heatmaps)
         if result.trial == Performance.name and first.model_notes:
             tables = (*tables, _data_table(first.model_notes))
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
@@ -372,12 +373,13 @@ class _Builder:
             interpretation=texts.interpretation,
             limits=texts.claim.limits,
             tables=tables,
-            figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
+            figures=tuple(replace(figure, title=figure.title + only) for figure in figures),
             heatmaps=tuple(replace(figure, title=figure.title + only) for figure in heatmaps),
             warnings=_warnings(runs, {part for name in result.summary["method"] for part in str(name).split("~")}),
             experiment=result.trial,
             texts=links,
             model=self._page_name(group, names.values()),
+            metrics=explained_metrics(result),
             texts_note=NO_TEXTS if first.mean_length is not None and not links else "",
         )
 
@@ -459,6 +461,12 @@ def _sort_key(entry: IndexEntry) -> tuple[object, ...]:
     return *model, rank, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
 
 
+def explained_metrics(result: Result) -> dict[str, str]:
+    """The meanings of the metrics of a summary by their headings, as far as the headings do not say them."""
+    names = (metric_name(result.trial, str(metric)) for metric in dict.fromkeys(result.summary["metric"]))
+    return {name.label: name.meaning for name in names if name.meaning}
+
+
 def summary_tables(result: Result) -> tuple[TableView, ...]:
     """The summary as tables, published numbers beside ours.
 
@@ -473,14 +481,15 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
     rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
     columns = [result.summary[name].astype(str).tolist() for name in SUMMARY_COLUMNS[:3]]
     numbers = result.summary[["value", "low", "high", "n", "std"]].to_numpy(float).tolist()
-    controls = {method for metric, method in zip(*columns[:2], strict=True) if metric == _MARKS[0]}
+    controls = {method for metric, method in zip(*columns[:2], strict=True) if metric == _CONTROL}
     for metric, method, subset, (value, low, high, n, std) in zip(*columns, numbers, strict=True):
-        if metric in _MARKS:
+        if metric in MARKS:
             continue
-        shown = f"{method} ({_MARKS[0]})" if method in controls else method
+        shown = f"{method} ({_CONTROL})" if method in controls else method
         keys = [(name, key) for name, key in (("method", shown), ("subset", subset)) if key]
-        row = rows.setdefault(tuple(keys or [("metric", _readable(metric))]), {})
-        name = _readable(metric) if keys else "value"
+        label = metric_name(result.trial, metric).label
+        row = rows.setdefault(tuple(keys or [("metric", label)]), {})
+        name = label if keys else "value"
         ours = None if math.isnan(value) else int(value) if value.is_integer() and abs(value) > 1 else value
         row[name, ""] = Comparison(ours, published.get((metric, method, subset)))
         if not (math.isnan(low) and math.isnan(high)):
@@ -496,7 +505,16 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
         metrics = tuple(dict.fromkeys("n" if ending == "n" else name for name, ending in row))
         metrics = () if names == ("metric",) else metrics
         tables.setdefault((names, metrics), {})[row_key] = row
-    return tuple(_summary_table(caption, table, result.published_note) for table in tables.values())
+    compared = {key for key, table in tables.items() if any(map(_is_published, table.values()))} or {*[*tables][:1]}
+    return tuple(
+        _summary_table(caption, table, result.published_note if key in compared else "")
+        for key, table in tables.items()
+    )
+
+
+def _is_published(row: Mapping[tuple[str, str], Cell]) -> bool:
+    """Whether a row has a published number."""
+    return any(isinstance(cell, Comparison) and cell.published is not None for cell in row.values())
 
 
 def _summary_table(

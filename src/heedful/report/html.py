@@ -84,6 +84,11 @@ class DisplayTable:
                 yield Markup(f"<tr>{head}{cells}</tr>\n")  # safe: all texts of cells are escaped
 
     @property
+    def is_wide(self) -> bool:
+        """Whether there are so many columns that they stand closer."""
+        return len(self.headings) > WIDE
+
+    @property
     def is_compared(self) -> bool:
         """Whether a column has published numbers beside ours."""
         return any(heading.parts for heading in self.headings)

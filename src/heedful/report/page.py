@@ -52,6 +52,7 @@ class Section:
         texts: explorers of the texts, one per seed.
         texts_note: shown where there is no explorer.
         model: file name of the page of its model, without a folder.
+        metrics: what the numbers of its tables mean, by their headings.
         variants: the same question under several settings, each as a section whose title is what differs; this section
             has what they share.
     """
@@ -72,6 +73,7 @@ class Section:
     texts: tuple[Link, ...] = ()
     texts_note: str = ""
     model: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
     variants: tuple[Section, ...] = ()
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from heedful.papers.chapter import Result
 from heedful.report.page import Section
 from heedful.results import SUMMARY_COLUMNS
-from heedful.table_view import TableView
+from heedful.table_view import Cell, TableView
+from heedful.trials.metric_names import MARKS, metric_name
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def _without_shared(variant: Variant, shared: dict[str, str | float], warnings: 
         warnings=tuple(text for text in section.warnings if text not in warnings),
         texts=(),
         texts_note="",
+        metrics={},
     )
 
 
@@ -77,9 +79,11 @@ def _side_by_side(variants: Sequence[Variant]) -> tuple[TableView, ...]:
         for variant in variants
         for key in zip(*(variant.result.summary[name].astype(str) for name in SUMMARY_COLUMNS[:3]), strict=True)
     )
-    metrics = dict.fromkeys(metric for metric, method, subset in keys if not (method or subset))
-    rows = tuple(
-        (metric.replace("_", " "), *(variant.result.compare(metric) for variant in variants)) for metric in metrics
+    metrics = dict.fromkeys(metric for metric, method, subset in keys if not (method or subset) and metric not in MARKS)
+    trial = variants[0].result.trial
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (metric_name(trial, metric).label, *(variant.result.compare(metric) for variant in variants))
+        for metric in metrics
     )
     columns = ("metric", *(variant.label for variant in variants))
     return (TableView("All settings side by side", columns, rows),) if rows else ()
