@@ -267,7 +267,7 @@ class Histogram(Chart):
 
     Args:
         source: metric or pair of methods of the numbers, by which published ones are found.
-        published: published shares of instances in the same bins, with the colours of the first series.
+        published: published shares of instances in the same bins, drawn as lines.
     """
 
     title: str
@@ -292,10 +292,9 @@ class Histogram(Chart):
         legend = _legend_boxes(self.series)
         for number, outline in enumerate(self.published):
             xs, ys = edges.repeat(2), np.concatenate([[0.0], np.asarray(outline.values).repeat(2), [0.0]])
-            shapes.append(Shape(xs, ys, stroke=INK, width=2.6, opacity=0.7))
-            shapes.append(Shape(xs, ys, stroke=_series_color(number), width=1.4, dashes=(4.0, 2.0)))
-            handle = replace(_line((0.0, 0.0), (0.0, 0.0), _series_color(number), 1.6), dashes=(4.0, 2.0))
-            legend.append((outline.name, (handle,)))
+            dashes = _DASHES[number % len(_DASHES)]
+            shapes.append(Shape(xs, ys, stroke=INK, width=1.3, dashes=dashes))
+            legend.append((outline.name, (replace(_line((0.0, 0.0), (0.0, 0.0), INK, 1.3), dashes=dashes),)))
         return Drawing(tuple(shapes), self.x, self.y, tuple(legend), grid="y")
 
     def cells(self) -> Cells:

@@ -31,8 +31,9 @@ from heedful.papers import PAPERS
 from heedful.papers.chapter import Result, SectionExtras
 from heedful.papers.example_texts import example_heatmaps
 from heedful.papers.jain_wallace import jain_wallace_trials, single_model_trials
-from heedful.report.build import build_page, summary_tables, write_report
+from heedful.report.build import build_page, write_report
 from heedful.report.page import Page, Section
+from heedful.report.summaries import summary_tables
 from heedful.report.text_sources import collect_texts, find_model_texts
 from heedful.results import Finding, Statistic, Verdict, combine_seeds, summary_frame
 from heedful.store import artefact_files as store

@@ -6,12 +6,10 @@ Runs of one trial that differ only in the seeds of their models share one sectio
 from __future__ import annotations
 
 import gc
-import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from pathlib import Path
 
 from heedful import __version__, catalogue
@@ -24,24 +22,23 @@ from heedful.papers.published import setting_label
 from heedful.report.explorer import delete_stale_pages, write_explorer
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.report.page import MODEL_FOLDER, Chapter, Link, Page, Section, report_pages
+from heedful.report.summaries import Variant, explained_metrics, join_variants, summary_tables
 from heedful.report.text_sources import (
     ATTENTION,
     ModelTexts,
     choose_texts,
     find_model_texts,
-    page_name,
+    page_file,
     read_chosen_texts,
 )
 from heedful.report.text_table import FOLDER
-from heedful.report.variants import Variant, join_variants
 from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
 from heedful.store.recipe import Json, json_digest
 from heedful.store.workspace import Workspace
-from heedful.table_view import Cell, Comparison, TableView
+from heedful.table_view import TableView
 from heedful.training.attribution_tables import COMPLETENESS_NOTE, read_tags
 from heedful.trials.agreement import MEASURES_OF_TOP
-from heedful.trials.metric_names import MARKS, metric_name
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError, user_path
 
@@ -49,7 +46,6 @@ OTHER_CHAPTER = "other"
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
 _MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
-_CONTROL = "control"
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
 _SHOWN_NOTES = ("classes", "sizes", "dropped", "remarks", "corpus", "vocabulary", "parameters")
@@ -336,7 +332,7 @@ class _Builder:
         """The file of the model's page: the same for all seeds of a model, another one for another training."""
         subject = self.groups[group][0].link("subject") or ""
         model = self.by_name[subject].group if subject in self.by_name else subject
-        return page_name(" ".join(filter(None, names)), (), json_digest(model)[:12])
+        return page_file(" ".join(filter(None, names)), (), json_digest(model)[:12])
 
     def _section(self, group: str, result: Result) -> Section:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
@@ -459,92 +455,6 @@ def _sort_key(entry: IndexEntry) -> tuple[object, ...]:
     rank = order.index(trial) if trial in order else len(order)
     seed = entry.facts.get("seed")
     return *model, rank, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
-
-
-def explained_metrics(result: Result) -> dict[str, str]:
-    """The meanings of the metrics of a summary by their headings, as far as the headings do not say them."""
-    names = (metric_name(result.trial, str(metric)) for metric in dict.fromkeys(result.summary["metric"]))
-    return {name.label: name.meaning for name in names if name.meaning}
-
-
-def summary_tables(result: Result) -> tuple[TableView, ...]:
-    """The summary as tables, published numbers beside ours.
-
-    Numbers of the whole trial are rows of one table. Methods, subsets and both are rows of a table for each set of
-    metrics, with one column per metric. The confidence interval and the standard deviation over seeds follow a number.
-    """
-    seeds = result.n_seeds
-    caption = "Summary: one model" if result.encoder else "Summary"
-    if seeds > 1:
-        caption = f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals"
-    published = result.published
-    rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
-    columns = [result.summary[name].astype(str).tolist() for name in SUMMARY_COLUMNS[:3]]
-    numbers = result.summary[["value", "low", "high", "n", "std"]].to_numpy(float).tolist()
-    controls = {method for metric, method in zip(*columns[:2], strict=True) if metric == _CONTROL}
-    for metric, method, subset, (value, low, high, n, std) in zip(*columns, numbers, strict=True):
-        if metric in MARKS:
-            continue
-        shown = f"{method} ({_CONTROL})" if method in controls else method
-        keys = [(name, key) for name, key in (("method", shown), ("subset", subset)) if key]
-        label = metric_name(result.trial, metric).label
-        row = rows.setdefault(tuple(keys or [("metric", label)]), {})
-        name = label if keys else "value"
-        ours = None if math.isnan(value) else int(value) if value.is_integer() and abs(value) > 1 else value
-        row[name, ""] = Comparison(ours, published.get((metric, method, subset)))
-        if not (math.isnan(low) and math.isnan(high)):
-            row[name, "95 % interval"] = f"{format_number(low)} to {format_number(high)}"
-        if seeds > 1:
-            row[name, "SD"] = "" if math.isnan(std) else std
-        if not math.isnan(n):
-            row[name, "n"] = int(n) if n.is_integer() else n
-    tables: dict[tuple[object, ...], dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]]] = {}
-    for row_key, row in rows.items():
-        names = tuple(name for name, _ in row_key)
-        # A row that counts its observations is not among those that do not.
-        metrics = tuple(dict.fromkeys("n" if ending == "n" else name for name, ending in row))
-        metrics = () if names == ("metric",) else metrics
-        tables.setdefault((names, metrics), {})[row_key] = row
-    compared = {key for key, table in tables.items() if any(map(_is_published, table.values()))} or {*[*tables][:1]}
-    return tuple(
-        _summary_table(caption, table, result.published_note if key in compared else "")
-        for key, table in tables.items()
-    )
-
-
-def _is_published(row: Mapping[tuple[str, str], Cell]) -> bool:
-    """Whether a row has a published number."""
-    return any(isinstance(cell, Comparison) and cell.published is not None for cell in row.values())
-
-
-def _summary_table(
-    caption: str, rows: Mapping[tuple[tuple[str, str], ...], Mapping[tuple[str, str], Cell]], note: str
-) -> TableView:
-    """Rows with all columns that occur; a count that is the same everywhere moves into the caption.
-
-    Neighbouring metrics that were taken over equally many observations share one column of counts, after the last.
-    """
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    counts = {column: [row.get(column) for row in rows.values()] for column in columns if column[1] == "n"}
-    for column, other in pairwise(list(counts)):
-        if counts[column] == counts[other]:
-            columns.remove(column)
-    kept = [column for column in columns if column in counts]
-    if len(kept) == 1:
-        (column,) = kept
-        columns.remove(column)
-        same = {str(cell) for cell in counts[column]}
-        caption, columns = (
-            (f"{caption}, n = {same.pop()}", columns) if len(same) == 1 else (caption, [*columns, column])
-        )
-    elif kept:
-        note = " ".join(filter(None, (note, "n: observations behind the numbers to its left.")))
-    keys = [name for name, _ in next(iter(rows))]
-    part = "" if keys == ["metric"] else f", by {' and '.join(keys)}"
-    cells = tuple(
-        (*(key for _, key in keyed), *(row.get(column, "") for column in columns)) for keyed, row in rows.items()
-    )
-    return TableView(f"{caption}{part}", (*keys, *(ending or name for name, ending in columns)), cells, note)
 
 
 def _readable(name: str) -> str:

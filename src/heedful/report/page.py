@@ -27,7 +27,7 @@ MIN_SECTIONS_FOR_FACETS = 5
 LONG_CHAPTER = 20
 """Sections from which the browser lays out only what is visible."""
 SYMBOLS = {Verdict.SUPPORTED: "✓", Verdict.NOT_SUPPORTED: "✗", Verdict.UNDECIDED: "?", Verdict.NOT_TESTED: "–"}
-INDEX, MODEL_FOLDER = "index.html", "models"
+INDEX_PAGE, MODEL_FOLDER = "index.html", "models"
 _MAX_ANCHOR = 60
 _DOCUMENT = HtmlDocument("page.html", ("style.css", "heatmap.css"), ("frame.js", "page.js"))
 
@@ -244,7 +244,7 @@ def report_pages(page: Page) -> Iterator[tuple[str, Iterator[str]]]:
     """The files of a report: a page per model, then the index with chapters and verdicts; one page for one model."""
     models = dict.fromkeys(section.model for chapter in page.papers for section in chapter.sections)
     if len(models) < 2:
-        yield INDEX, page_parts(page)
+        yield INDEX_PAGE, page_parts(page)
         return
     written: dict[str, list[tuple[str, ChapterEntry]]] = {chapter.name: [] for chapter in page.papers}
     for model in models:
@@ -257,9 +257,9 @@ def report_pages(page: Page) -> Iterator[tuple[str, Iterator[str]]]:
         for chapter, entry in zip(chapters, contents, strict=True):
             written[chapter.name].append((address, entry))
         title = _model_label(chapters[0].sections[0])
-        model_page = Page(title, "", page.provenance, tuple(chapters), home=f"../{INDEX}")
+        model_page = Page(title, "", page.provenance, tuple(chapters), home=f"../{INDEX_PAGE}")
         yield address, _render(model_page, contents)
-    yield INDEX, _render(page, _index_contents(page.papers, written))
+    yield INDEX_PAGE, _render(page, _index_contents(page.papers, written))
 
 
 def _render(page: Page, chapters: Sequence[ChapterEntry]) -> Iterator[str]:

@@ -101,13 +101,13 @@ class ModelTexts:
         names = " ".join(str(self.facts[name]) for name in NAMING_FACTS if name in self.facts)
         words = [f"seed {self.facts['seed']}"] if "seed" in self.facts else []
         words += [] if self.split == "test" else [self.split]
-        return f"{FOLDER}/{page_name(names, words, self.model.rpartition('-')[2])}"
+        return f"{FOLDER}/{page_file(names, words, self.model.rpartition('-')[2])}"
 
 
-def page_name(names: str, words: Sequence[str], digest: str) -> str:
+def page_file(names: str, words: Sequence[str], digest: str) -> str:
     """The file of a page beside the index, of the names of a model, which may be long, further words and a digest.
 
-    >>> page_name("SST bilstm", ("seed 0",), "0123456789ab")
+    >>> page_file("SST bilstm", ("seed 0",), "0123456789ab")
     'sst-bilstm-seed-0-0123456789ab.html'
     """
     if len(names) > _MAX_FILE_NAME:
