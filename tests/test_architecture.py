@@ -55,7 +55,7 @@ NOUNS = {"rating", "splitting", "training", "testing", "seeding", "formatting", 
 SHARED_NAMES = {"tables", "figures", "section"}
 """What every paper defines: the parts of its chapter."""
 LINE_BUDGETS = {
-    "top level": 5350,
+    "top level": 5450,
     "attributions": 4350,
     "audits": 8250,
     "cli": 1900,
@@ -64,12 +64,12 @@ LINE_BUDGETS = {
     "measures": 2080,
     "models": 5300,
     "papers": 3950,
-    "report": 2900,
+    "report": 3250,
     "store": 3700,
     "study": 3850,
     "testing": 850,
     "training": 3700,
-    "trials": 6050,
+    "trials": 6150,
 }
 """Lines of source that a package may have. Growth needs a larger budget in the same commit, with the reason."""
 BUDGET_SLACK = 250

@@ -45,6 +45,7 @@ class Paper:
         build_tables: tables over all corpora, from the results of this paper.
         build_figures: figures over all corpora.
         section: what is added to the section of one result of this chapter, given all index entries.
+        beside_distribution: a figure of a trial of this chapter with what the paper published of the same numbers.
         sources: where this paper has trials of earlier papers, by the name of the trial.
         shown_trials: trials of other papers that are shown here if they examine a model of this paper.
         has_own_models: whether its models differ from those of all other papers.
@@ -59,6 +60,7 @@ class Paper:
     build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]]
     build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
     section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = lambda result, entries: SectionExtras()
+    beside_distribution: Callable[[Result, Figure], Figure] = lambda result, figure: figure
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False
@@ -98,6 +100,7 @@ PAPERS: Mapping[str, Paper] = {
             jain_wallace.tables,
             jain_wallace.figures,
             jain_wallace.section,
+            jain_wallace.beside_distribution,
             labels_embeddings=True,
         ),
         Paper(

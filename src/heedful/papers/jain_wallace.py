@@ -6,6 +6,7 @@ comment names the difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -17,12 +18,21 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.figures import Axis, Bars, Figure
+from heedful.figures import Axis, Bars, Figure, Histogram, Series, Violin
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
-from heedful.papers.chapter import Result, SectionExtras, beside_published, distinguish, sort_by_corpus, subtract
+from heedful.papers.chapter import (
+    ENCODER_NAMES,
+    Result,
+    SectionExtras,
+    beside_published,
+    distinguish,
+    sort_by_corpus,
+    subtract,
+)
 from heedful.papers.paper_options import EmbeddingOptions, resolve_names
+from heedful.papers.published import published_distributions
 from heedful.results import value_of
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
@@ -193,21 +203,33 @@ def _table_1(results: Sequence[Result]) -> TableView:
 
 
 def _table_2(results: Sequence[Result]) -> TableView:
-    """Every cell of the paper's table 2 that we have, one per row."""
-    rows: list[tuple[Cell, ...]] = []
+    """The paper's table 2: a row per corpus and class, a column per measure, encoder and statistic that we have."""
+    columns = [
+        (method, encoder, metric)
+        for method, encoder in (("gradient", "bilstm"), ("gradient", "average"), (LEFT_OUT, "bilstm"))
+        for metric in ("mean", "std", "significant")
+    ]
+    cells: dict[tuple[str, str], dict[tuple[str, str, str], Comparison]] = {}
     for result in (*_select(results, "agreement", "bilstm"), *_select(results, "agreement", "average")):
         for (metric, pair, subset), theirs in result.find_published("agreement-table-2")[1].items():
             # A tolerance for means says nothing about standard deviations, which are as small as it.
             tolerance = {"mean": TAU_TOLERANCE, "significant": SHARE_TOLERANCE}.get(metric)
             number = Comparison(result.value(metric, pair, subset), theirs, result.tolerance(tolerance))
-            method, group = pair.removeprefix("attention~"), subset.removeprefix("class ") or "Overall"
-            encoder = "BiLSTM" if result.encoder == "bilstm" else result.encoder
-            rows.append((f"{result.label}: {method}, {encoder}, {metric}", group, number))
+            row = cells.setdefault((result.label, subset.removeprefix("class ") or "overall"), {})
+            row[pair.removeprefix("attention~"), result.encoder, metric] = number
+    shown = [column for column in columns if any(column in row for row in cells.values())]
+    rows = tuple((*key, *(row.get(column, "") for column in shown)) for key, row in cells.items())
     note = (
         f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means) or "
         f"{SHARE_TOLERANCE} (shares of significant taus) of the published number. Standard deviations are not judged."
     )
-    return TableView("Table 2: attention and other measures", ("cell", "class", "value"), tuple(rows), note)
+    return TableView(
+        "Table 2: attention and other measures",
+        ("corpus", "class", *(metric for _, _, metric in shown)),
+        rows,
+        note,
+        ("", "", *(f"{method}, {ENCODER_NAMES[encoder]}" for method, encoder, _ in shown)),
+    )
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
@@ -215,27 +237,60 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     comparable = [result for result in results if not result.quick]
     bilstm = {result.label: result for result in _select(comparable, "agreement", "bilstm")}
     average = {result.label: result for result in _select(comparable, "agreement", "average")}
-    charts: list[Bars] = []
+    numbers: dict[str, dict[str, Comparison]] = {}
     for title, method in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", LEFT_OUT),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
         pair = f"gradient~{LEFT_OUT} over attention~{method}"
-        charts += _difference_bars(title, {label: result.compare("excess", pair) for label, result in bilstm.items()})
-    differences = {}
+        numbers[title] = {label: result.compare("excess", pair) for label, result in bilstm.items()}
+    title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
+    numbers[title] = {}
     for label in (label for label in bilstm if label in average):
         one, other = (runs[label].compare("mean", f"attention~{LEFT_OUT}") for runs in (average, bilstm))
-        differences[label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
-    title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
-    return (*charts, *_difference_bars(title, differences))
+        numbers[title][label] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
+    return _difference_bars(numbers)
 
 
-def _difference_bars(title: str, numbers: Mapping[str, Comparison]) -> tuple[Bars, ...]:
-    shown = {label: number for label, number in numbers.items() if number.ours is not None}
-    if not shown:
-        return ()
-    ours, theirs = ([number.ours for number in shown.values()], [number.published for number in shown.values()])
-    return (Bars(title, Axis("mean difference of tau"), tuple(shown), beside_published(ours, theirs)),)
+def _difference_bars(numbers: Mapping[str, Mapping[str, Comparison]]) -> tuple[Bars, ...]:
+    """Bars by title and label, all on one axis, so that lengths can be compared across figures."""
+    shown = {
+        title: {label: number for label, number in bars.items() if number.ours is not None}
+        for title, bars in numbers.items()
+    }
+    ends = [
+        value
+        for bars in shown.values()
+        for number in bars.values()
+        for value in (number.ours, number.published)
+        if value is not None and math.isfinite(value)
+    ]
+    margin = 0.05 * (max([0.0, *ends]) - min([0.0, *ends]))
+    limits = (min([0.0, *(end - margin for end in ends)]), max([0.0, *(end + margin for end in ends)]))
+    axis = Axis("mean difference of tau", limits)
+    return tuple(
+        Bars(
+            title,
+            axis,
+            tuple(bars),
+            beside_published([number.ours for number in bars.values()], [number.published for number in bars.values()]),
+        )
+        for title, bars in shown.items()
+        if bars
+    )
+
+
+def beside_distribution(result: Result, figure: Figure) -> Figure:
+    """The figure of a trial with the published distribution of the same numbers, where the protocol is the same."""
+    if not isinstance(figure, Histogram | Violin) or not result.published:
+        return figure
+    theirs = published_distributions(result.corpus, result.encoder, result.attention)
+    if isinstance(figure, Violin):
+        return replace(figure, published=theirs.quartiles.get(figure.source, ()))
+    classes = theirs.shares.get(figure.source, ())
+    names = [f"published, class {number}" for number in range(len(classes))] if len(classes) > 1 else ["published"]
+    fitting = [shares for shares in classes if len(shares) == figure.bins]
+    return replace(figure, published=tuple(map(Series, names, fitting)))
 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:

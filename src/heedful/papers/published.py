@@ -121,6 +121,37 @@ def setting_label(path: str, value: Json) -> str:
     return f"{name.replace('_', ' ')} {shown}"
 
 
+class Distributions(NamedTuple):
+    """Published distributions of a model, one per predicted class.
+
+    Args:
+        shares: of the instances in equal bins, by metric or pair of methods and class.
+        quartiles: by metric, bin of maximum attention (in order) and class; empty where there is no violin.
+    """
+
+    shares: Mapping[str, tuple[tuple[float, ...], ...]]
+    quartiles: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]]
+
+
+_NO_DISTRIBUTIONS = Distributions({}, {})
+
+
+@cache
+def published_distributions(corpus: str, encoder: str, attention: str) -> Distributions:
+    """What Jain & Wallace drew about a model of theirs in figures 2 to 5 and online; nothing for other models."""
+    models = published_json("distributions")["models"]
+    model = models.get(f"{corpus} {encoder} {attention}")
+    if model is None:
+        return _NO_DISTRIBUTIONS
+    # Stored as ten-thousandths.
+    shares = {name: tuple(tuple(n / 1e4 for n in row) for row in rows) for name, rows in model["shares"].items()}
+    quartiles = {
+        name: tuple(tuple(tuple(n / 1e4 for n in row) for row in rows) for rows in bins)
+        for name, bins in model["quartiles"].items()
+    }
+    return Distributions(shares, quartiles)
+
+
 def published_sizes(paper: str, corpus: str) -> Mapping[NumberKey, float]:
     """Sizes of a corpus; AtteFa has one row for all synthetic corpora."""
     return _numbers().get((paper, "corpus", "mock-*" if corpus.startswith("mock-") else corpus, "", ""), {})

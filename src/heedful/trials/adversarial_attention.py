@@ -250,7 +250,7 @@ class AdversarialAttention(Trial):
         classes = table.groupby("predicted")
         series = tuple(Series(f"class {predicted}", tuple(rows["epsilon_max"])) for predicted, rows in classes)
         return (
-            Histogram("How far attention can move without changing the output", axis, series, bins=40),
+            Histogram("How far attention can move without changing the output", axis, series, 40, source="epsilon_max"),
             attention_violins("The same by maximum attention", axis, table, "epsilon_max"),
         )
 
