@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,10 +71,14 @@ class PaperOptions(ABC):
         corpora: names of corpora, of the paper or others in the catalogue; empty runs all but the `optional_corpora`.
         user_data: a table of the user in place of the paper's corpora.
         data_dir: the folder of corpora and word embeddings.
+
+    Class attributes:
+        paper_defaults: what empty options stand for, as far as the paper has one value for all corpora.
     """
 
     known_corpora: ClassVar[Mapping[str, Corpus]]
     optional_corpora: ClassVar[tuple[str, ...]] = ()
+    paper_defaults: ClassVar[Mapping[str, object]] = {}
 
     corpora: tuple[str, ...] = ()
     n_seeds: int | None = None
@@ -114,6 +118,12 @@ class PaperOptions(ABC):
     def default_corpora(cls) -> tuple[str, ...]:
         """Names of the corpora that the paper runs by default."""
         return tuple(name for name in cls.known_corpora if name not in cls.optional_corpora)
+
+    @classmethod
+    def defaults(cls) -> dict[str, object]:
+        """What every option is if the user does not set it, by its field; empty or None where that depends on more."""
+        values = {field.name: field.default for field in fields(cls)}
+        return {**values, "corpora": cls.default_corpora(), **cls.paper_defaults}
 
     def available_corpora(self) -> list[str]:
         """The paper's default corpora that are in the data folder, or need none."""

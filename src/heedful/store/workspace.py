@@ -277,9 +277,12 @@ class Workspace:
 
     def read_all_made(self) -> dict[str, Made]:
         """How each artefact was made, by name, as far as it is recorded; a few requests behind a URL."""
-        keys = {made_key(file.removesuffix(".json")): file for file in self.list_documents(MADE_FOLDER)}
-        contents = {key: self.read_document(key) for key in keys} if self.store is None else self.store.read_many([*keys])
-        records = {keys[key].removesuffix(".json"): parse_made(content) for key, content in contents.items()}
+        names = [file.removesuffix(".json") for file in self.list_documents(MADE_FOLDER)]
+        if self.store is None:
+            records = {name: self.read_made(name) for name in names}
+        else:
+            contents = self.store.read_many([made_key(name) for name in names])
+            records = {name: parse_made(contents.get(made_key(name))) for name in names}
         return {name: made for name, made in records.items() if made is not None}
 
     def _is_intact(self, folder: Path) -> bool:
