@@ -72,6 +72,7 @@ from heedful.store.leases import (
     saved_checkpoints,
 )
 from heedful.store.object_store import (
+    ARTEFACT_NAME,
     TOGETHER,
     ObjectStore,
     cache_folder,
@@ -88,6 +89,7 @@ from heedful.store.recipe import (
     describe_recipe,
     linked_artefacts,
     plain_settings,
+    recipe_from_json,
     seed_group,
 )
 from heedful.store.shard import SHARD_CLASS
@@ -219,6 +221,19 @@ class Workspace:
             return [recipe for recipe in recipes if not self.has(recipe)]
         stored = {*self.store.artefacts()}
         return [recipe for recipe in recipes if self.artefact_name(recipe) not in stored]
+
+    def read_recipe(self, name: str) -> Recipe:
+        """The recipe of a stored artefact, as in the column `name` of `index`; `get` and `restore` take it.
+
+        UserError if there is no such artefact, or if its code or data are others now, so that it would be made anew.
+        """
+        folder = self.root / name
+        if not ARTEFACT_NAME.fullmatch(name) or not self._fetch(folder, tensors=False):
+            raise UserError(f"no artefact {shorten(name)} in {self}; `heedful workspace list` shows all names")
+        recipe = recipe_from_json({**read_entry(folder, tensors=False).open().recipe})
+        if self.artefact_name(recipe) != name:
+            raise UserError(f"{name}: its code, its data or the version of its class are others now; run it again")
+        return recipe
 
     def artefact_name(self, recipe: Recipe) -> str:
         """The folder name of the recipe's artefact: `<ClassName>-<12 hex of its fingerprint>`."""
