@@ -220,7 +220,7 @@ def recipe_from_json(description: Json) -> Recipe:
     def convert(form: Json, declared: str = "") -> object:
         if isinstance(form, list):
             return tuple(convert(item) for item in form)
-        if isinstance(form, str) and re.search(r"\bPath\b", declared):
+        if isinstance(form, str) and "Path" in (words := re.findall(r"\w+", declared)) and "str" not in words:
             return Path(form)
         if not isinstance(form, dict):
             return form
