@@ -234,11 +234,13 @@ def other_hash(thing: object, salt: int) -> Iterator[None]:
 
 
 def _check_hash_independence(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
-    scores = []
-    for salt in (1, 2):
+    def scores(salt: int) -> Tensor:
         with other_hash(method, salt):
-            scores.append(method(model, batch, target).scores)
-    if not torch.equal(*scores):
+            return method(model, batch, target).scores
+
+    # Scores that differ anyway are the fault of another law.
+    first = scores(1)
+    if not torch.equal(first, scores(2)) and torch.equal(first, scores(1)):
         yield f"scores would differ between processes: {STABLE_SEED}"
 
 

@@ -62,11 +62,13 @@ def _check_repeated(trial: Trial, artefact: Artefact, workspace: Workspace) -> I
 
 
 def _check_hash_independence(trial: Trial, artefact: Artefact, workspace: Workspace) -> Iterator[str]:
-    tables = []
-    for salt in (1, 2):
+    def table(salt: int) -> pd.DataFrame:
         with other_hash(trial, salt):
-            tables.append(trial.make(workspace).table)
-    if _difference(*tables):
+            return trial.make(workspace).table
+
+    # Rows that differ anyway are the fault of another law.
+    first = table(1)
+    if _difference(first, table(2)) and not _difference(first, table(1)):
         yield f"rows would differ between processes: {STABLE_SEED}"
 
 
