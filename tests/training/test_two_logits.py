@@ -57,8 +57,6 @@ def test_a_network_in_memory_with_two_logits_reads_a_binary_corpus(tmp_path: Pat
 @pytest.mark.parametrize(
     "architecture", [TwoLogits(claims=None), TwoLogits(claims=3, logits=3)], ids=["one claimed", "three classes"]
 )
-def test_other_numbers_of_logits_are_refused_with_the_page_that_helps(
-    architecture: TwoLogits, tmp_path: Path
-) -> None:
+def test_other_numbers_of_logits_are_refused_with_the_page_that_helps(architecture: TwoLogits, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"docs/own_models\.md"):
         Workspace(tmp_path).get(replace(subject(), architecture=architecture))
