@@ -9,8 +9,10 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
@@ -202,7 +204,8 @@ def test_no_line_is_printed_before_its_time(capfd: pytest.CaptureFixture[str]) -
 def test_the_help_of_a_paper_has_its_options_and_defaults_only(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     options = {field.name for field in fields(papers.PAPERS[paper].options)}
-    flags = {str(option.name): option.opts[0] for option in get_command(cli.app).commands["run"].params}
+    group = cast(TyperGroup, get_command(cli.app))
+    flags = {str(option.name): option.opts[0] for option in group.commands["run"].params}
     shown = heedful("run", paper, "--help")
     assert shown.exit_code == 0
     for field in fields(run_command.PaperChoice):
@@ -216,7 +219,7 @@ def test_what_a_paper_does_by_default_is_what_its_help_says() -> None:
     for paper in papers.PAPERS.values():
         defaults = paper.options.defaults()
         lists = ("encoders", "attentions", "checkpoints", "normalizers")
-        named = {name: defaults[name] for name in ("n_seeds", "n_bases", *lists) if defaults.get(name)}
+        named: dict[str, Any] = {name: defaults[name] for name in ("n_seeds", "n_bases", *lists) if defaults.get(name)}
         corpus = {"scaffold": "fashion-mnist", "attefa": "mock-1"}.get(paper.name, "sst")
         options = paper.options(corpora=(corpus,))
         if paper.name != "disagreement":

@@ -32,7 +32,7 @@ def rows(
     monkeypatch.setattr(Workspace, "get", lambda workspace, recipe: artefact)
     record = summary_record(trial, Workspace(Path("unused")), paper)["summary"]
     assert isinstance(record, list)
-    return [row for row in record if isinstance(row, dict)]
+    return [{**row} for row in record if isinstance(row, dict)]
 
 
 def test_rows_have_the_published_number_its_tolerance_and_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

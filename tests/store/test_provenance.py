@@ -12,7 +12,7 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from heedful import __version__
-from heedful.store import Artefact, Recipe, Workspace, provenance
+from heedful.store import Artefact, Recipe, Workspace
 from heedful.store.provenance import Made, made_key, parse_made
 
 clock = [0.0]
@@ -36,7 +36,7 @@ class Brew(Recipe):
 
 @pytest.fixture(params=["folder", "memory://records"])
 def workspace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.setattr(provenance.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("heedful.store.provenance.time.perf_counter", lambda: clock[0])
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     yield Workspace(tmp_path / "work" if request.param == "folder" else request.param)
     MemoryFileSystem.store.clear()

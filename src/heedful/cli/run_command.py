@@ -120,7 +120,7 @@ def _check_what(context: typer.Context, what: str | None) -> str:
     """What to run; prints the help instead if it is asked for."""
     if context.meta.get(HELP_WANTED):
         if what is not None and not what.endswith(".py"):
-            context.command = _command_of_paper(context, what)
+            _take_options_of_paper(context, what)
         context.get_help()
         raise typer.Exit
     if what is None:
@@ -129,8 +129,8 @@ def _check_what(context: typer.Context, what: str | None) -> str:
     return what
 
 
-def _command_of_paper(context: typer.Context, name: str) -> typer.core.TyperCommand:
-    """The command with the options of one paper and what the paper does by default."""
+def _take_options_of_paper(context: typer.Context, name: str) -> None:
+    """Let the help have the options of one paper only, with what the paper does by default; all if there is none."""
     from heedful import papers
     from heedful.types import UserError
 
@@ -138,13 +138,13 @@ def _command_of_paper(context: typer.Context, name: str) -> typer.core.TyperComm
         paper = papers.find_paper(name)
     except UserError as error:
         complain(str(error))
-        raise typer.Exit(2) from error
+        return
     command, defaults = copy.copy(context.command), paper.options.defaults()
     command.params = [
         _option_of_paper(option, defaults) if isinstance(option, TyperOption) else option for option in command.params
     ]
     command.help = f"{paper.title}\n\n{paper.question}"
-    return command
+    context.command = command
 
 
 def _option_of_paper(option: TyperOption, defaults: Mapping[str, object]) -> TyperOption:

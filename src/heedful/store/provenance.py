@@ -8,6 +8,7 @@ covers and nothing is computed from.
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 import math
 import time
@@ -16,7 +17,6 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from heedful import __version__
 from heedful.store.recipe import dump_compact_json
 
 MADE_FOLDER = ".made"
@@ -63,7 +63,9 @@ def made_key(name: str) -> str:
 def dump_made(seconds: float) -> str:
     """The document about an artefact that is finished now."""
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return dump_compact_json({**asdict(Made(round(seconds, 3), date, __version__, str(torch.__version__)))})
+    # For type checkers, an import of the package itself would be a cycle through everything that its stub names.
+    version = str(importlib.import_module("heedful").__version__)
+    return dump_compact_json({**asdict(Made(round(seconds, 3), date, version, str(torch.__version__)))})
 
 
 def parse_made(written: bytes | None) -> Made | None:

@@ -156,8 +156,10 @@ class AdversarialAttention(Trial):
         check_attention(model)
         with torch.no_grad():
             trace = model(batch)
-            build = build_adversary_problem if isinstance(model, AttentiveModel) else probe_problem
-            problem = build(model, batch, trace)
+            if isinstance(model, AttentiveModel):
+                problem = build_adversary_problem(model, batch, trace)
+            else:
+                problem = probe_problem(model, batch, trace)
         seeds = example_seeds("adversary", self.seed, batch)
         solution = find_adversary(problem, self.epsilon, self.search, seeds, exact=self.solver == "exact")
         support = problem.support.any(1)
