@@ -427,6 +427,7 @@ def test_the_json_file_gets_its_folder_and_replaces_an_old_one(finished: Path, t
         (["run", "attefa", "--data", "mine.csv", "--only", "sst"], "--only"),
         (["run", "scaffold", "--lambda", "0.1"], "--lambda"),
         (["run", "jain-wallace", "--select", "dev", "--size", "9"], "--select, --size"),
+        (["explain", "absent", "a text", "-m", "lime(error=0.05),gradeint"], "did you mean gradient"),
         (["run", "attefa", "--start", "warm"], "'warm'"),
         (["attefa", "--data", "absent.csv", "--start", "warm"], "'warm'"),
         (["run", "attefa", "--select", "best"], "'best'"),
