@@ -54,6 +54,9 @@ def split_names(values: Iterable[str]) -> tuple[str, ...]:
 
     >>> split_names(["sst,imdb", " 20news "]), split_names(["lime(error=0.05, seed=3),gradient"])
     (('sst', 'imdb', '20news'), ('lime(error=0.05, seed=3)', 'gradient'))
+    >>> split_names(["sst,"]), split_names([""])
+    (('sst',), ('',))
     """
-    parts = (part.strip() for value in values for part in re.split(r",(?![^(]*\))", value))
-    return tuple(part for part in parts if part)
+    written = tuple(values)
+    parts = (part.strip() for value in written for part in re.split(r",(?![^(]*\))", value))
+    return tuple(part for part in parts if part) or written  # no name at all is a mistake, not a choice of all

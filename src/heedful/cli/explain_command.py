@@ -65,10 +65,10 @@ def explain(
 ) -> None:
     """Show which words a prediction depends on, according to one or more methods."""
     from heedful.attributions.registry import find_method
-    from heedful.names import split_names
     from heedful.data.io import is_table
     from heedful.devices import check_device
     from heedful.explanation import explanations_frame, explanations_page
+    from heedful.names import split_names
     from heedful.store.csv_text import csv_text
 
     check_device(device)

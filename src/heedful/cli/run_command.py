@@ -116,14 +116,14 @@ def _note_help(context: typer.Context, wanted: bool) -> None:
     context.meta[HELP_WANTED] = wanted
 
 
-def _check_what(context: typer.Context, what: str | None) -> str:
+def _check_what(context: typer.Context, what: str | None) -> str | None:
     """What to run; prints the help instead if it is asked for."""
     if context.meta.get(HELP_WANTED):
         if what is not None and not what.endswith(".py"):
             _take_options_of_paper(context, what)
         context.get_help()
         raise typer.Exit
-    if what is None:
+    if what is None and not context.resilient_parsing:
         complain("name a paper or a Python file with recipes(); `heedful list` shows all papers")
         raise typer.Exit(2)
     return what
