@@ -182,7 +182,7 @@ def heedful(words: list[str]) -> str:
             patch.setattr(runner, "find_spec", lambda name: name)  # Ray is not used
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             for command in (attefa_command, run_command):
-                patch.setattr(command, "print_plan", lambda recipes, workspace: None)
+                patch.setattr(command, "print_plan", lambda recipes, workspace, in_detail=False: None)
             patch.setattr(download, "fetch", fetchable)
             patch.setattr(study_app, "serve", lambda *_, per_address: None)
         result = CliRunner().invoke(cli.app, words)

@@ -16,19 +16,21 @@ from heedful.data.words import Words
 from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
+from heedful.names import choose_name
 from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
 from heedful.papers.attefa import AttefaOptions
-from heedful.papers.chapter import Result, SectionExtras, selection_table
+from heedful.papers.chapter import Result, SectionExtras, flat_settings, selection_table
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.paper_options import PaperOptions, UserData
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.artefact_files import IndexEntry
-from heedful.store.recipe import Json, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe, canonical_json, plain_settings
 from heedful.table_view import TableView
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
+from heedful.trials.trial import Trial
 from heedful.types import UserError
 
 __all__ = ["PAPERS", "Paper", "PaperOptions", "UserData", "assign_papers", "demo", "find_paper", "paper_recipes"]
@@ -153,9 +155,52 @@ PAPERS: Mapping[str, Paper] = {
 
 def find_paper(name: str) -> Paper:
     """The paper with this name."""
-    if name not in PAPERS:
-        raise UserError(f"unknown paper {name!r}; choose from {', '.join(PAPERS)}, or name a Python file")
-    return PAPERS[name]
+    remedy = f"choose from {', '.join(PAPERS)}, or name a Python file"
+    return PAPERS[choose_name("paper", name, PAPERS, remedy=remedy)]
+
+
+def judged_tolerance(result: Result, metric: str, method: str = "") -> float | None:
+    """The acceptable difference between our number and the published one; None where the tables judge none.
+
+    Tolerances that depend on other numbers of a table, or are bands on one side, are in the tables only.
+    """
+    match result.paper, result.trial, metric:
+        case "jain-wallace", "performance", "f1" | "accuracy":
+            return jain_wallace.SCORE_TOLERANCE
+        case "jain-wallace", "agreement", "mean" | "significant" if method.startswith("attention~"):
+            return jain_wallace.TAU_TOLERANCE if metric == "mean" else jain_wallace.SHARE_TOLERANCE
+        case "wiegreffe-pinter", "uniform-baseline" | "guided-model" | "adversarial-tradeoff", "f1":
+            return None if method == "adversary" else wiegreffe_pinter.F1_TOLERANCE
+        case "wiegreffe-pinter", "adversarial-tradeoff", "tvd":
+            return wiegreffe_pinter.TVD_TOLERANCE
+        case "attefa", "attefa", _:
+            return attefa.mean_tolerance(result, metric)
+        case "disagreement", "performance" | "uniform-baseline", "accuracy" if result.is_bilstm:
+            return disagreement.ACCURACY_TOLERANCE
+        case "disagreement", "agreement", "mean" if result.is_bilstm:
+            return disagreement.tau_tolerance(method)
+    return None
+
+
+def trial_result(trial: Trial, artefact: Artefact, paper: str) -> Result:
+    """The result of one trial of a run, to compare it with what a paper published.
+
+    Args:
+        paper: the paper that is reproduced; its numbers are compared only where the protocol is the same.
+    """
+    facts = trial.describe()
+    corpus, encoder, attention = (str(facts.get(name) or "") for name in ("corpus", "encoder", "attention"))
+    return Result(
+        trial=trial.name,
+        paper=paper,
+        corpus=corpus,
+        encoder=encoder,
+        attention=attention,
+        summary=artefact.summary,
+        settings=plain_settings(trial),
+        recipe=flat_settings(canonical_json(trial, None)),
+        quick=bool(facts.get("quick")),
+    )
 
 
 def assign_papers(

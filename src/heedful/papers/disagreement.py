@@ -56,6 +56,7 @@ SINGLE_TEXT_CORPORA = ("sst", "imdb")
 PAIR_CORPORA = ("snli", "mnli", "qqp")
 PAPER_CORPORA = (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)
 SEEDS = (87, 2134, 5555)
+_ENCODERS = ("bilstm",)
 N_EXPLAINED = 500
 """Test examples that are explained."""
 N_QUICK_EXPLAINED = 60
@@ -101,6 +102,7 @@ class DisagreementOptions(EmbeddingOptions):
         **{name: catalogue.CORPORA[name] for name in PAPER_CORPORA},
         **GROUND_TRUTH_CORPORA,
     }
+    paper_defaults: ClassVar = {"encoders": _ENCODERS, "n_seeds": len(SEEDS), "limit": N_EXPLAINED}
 
     encoders: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
@@ -110,7 +112,7 @@ class DisagreementOptions(EmbeddingOptions):
     def recipes(self) -> list[Recipe]:
         """Every trial on every chosen corpus, with BiLSTMs or fine-tuned checkpoints."""
         self.require_classes()
-        encoders = resolve_names("encoder", self.encoders, ("bilstm",)) if self.encoders or not self.checkpoints else ()
+        encoders = resolve_names("encoder", self.encoders, _ENCODERS) if self.encoders or not self.checkpoints else ()
         sources = [checkpoint_folder(name) for name in self.checkpoints]
         recipes: list[Recipe] = []
         for corpus in self.chosen_corpora():

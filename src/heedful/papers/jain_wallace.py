@@ -51,6 +51,7 @@ from heedful.types import Corpus
 _TEXT_CORPORA = ("sst", "imdb", "adr", "20news", "agnews", "diabetes", "anemia")
 QUESTION_CORPORA = ("babi-1", "babi-2", "babi-3", "cnn", "snli")
 """Corpora with a second text: a question, or SNLI's hypothesis."""
+_ENCODERS = ("bilstm", "convolution", "average")
 LEFT_OUT = "leave-one-out(distribution)"
 EPSILONS = (0.05, 0.01)
 """The text says .01; the code that drew figures 4 and 5 has .05."""
@@ -65,20 +66,24 @@ class JainWallaceOptions(EmbeddingOptions):
 
     Args:
         error: standard error of the median change of a text, in place of 100 permutations.
+        without_control: leave out the attention of another seed, a control that the paper lacks; with one seed it is
+            half of all trainings.
     """
 
     known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in _TEXT_CORPORA + QUESTION_CORPORA}
+    paper_defaults: ClassVar = {"encoders": _ENCODERS, "attentions": tuple(catalogue.ATTENTIONS), "n_seeds": 1}
 
     encoders: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
     limit: int | None = None
     error: float | None = None
+    without_control: bool = False
 
     def recipes(self) -> list[Recipe]:
         """Every trial on every chosen corpus, encoder, attention and seed."""
         self.require_classes()
-        encoders = resolve_names("encoder", self.encoders, ("bilstm", "convolution", "average"))
-        attentions = resolve_names("attention", self.attentions, ("additive", "dot"))
+        encoders = resolve_names("encoder", self.encoders, _ENCODERS)
+        attentions = resolve_names("attention", self.attentions, tuple(catalogue.ATTENTIONS))
         n_seeds = 1 if self.quick else self.n_seeds or 1
         limit = min(self.limit or QUICK_LIMIT, QUICK_LIMIT) if self.quick else self.limit
         models = [
@@ -94,7 +99,10 @@ class JainWallaceOptions(EmbeddingOptions):
             for model in models
             for seed, other_seed in pairs
             for trial in jain_wallace_trials(
-                replace(model, seed=seed), replace(model, seed=other_seed), limit, self.error
+                replace(model, seed=seed),
+                None if self.without_control else replace(model, seed=other_seed),
+                limit,
+                self.error,
             )
         ]
 

@@ -57,7 +57,8 @@ from heedful.types import Corpus, Tokenization, check_choice
 
 SelectionRule = Literal["dev", "paper", "code"]
 CLASSIFICATION_CORPORA = ("diabetes", "anemia", "imdb", "sst", "agnews", "20news")
-BASE_ENCODERS = ("bilstm", "gru", "convolution", "perceptron")
+BASE_ENCODERS = tuple(catalogue.ENCODERS)
+_ENCODERS = ("bilstm",)
 GUIDING_LAMBDA = 1e-3
 """The lambda of the adversary that guides in table 3."""
 N_GUIDED_SEEDS = 3
@@ -120,6 +121,7 @@ class WiegreffePinterOptions(AdversaryOptions):
     """
 
     known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in CLASSIFICATION_CORPORA}
+    paper_defaults: ClassVar = {"encoders": _ENCODERS, "n_seeds": len(PAPER_SEEDS), "lambdas": "those of table 5"}
 
     select: SelectionRule = "code"
     lambdas: tuple[float, ...] = ()
@@ -127,7 +129,7 @@ class WiegreffePinterOptions(AdversaryOptions):
     def recipes(self) -> list[Recipe]:
         """Every trial of the paper on every chosen corpus and encoder."""
         self.require_classes()
-        encoders = resolve_names("encoder", self.encoders or ("bilstm",), BASE_ENCODERS)
+        encoders = resolve_names("encoder", self.encoders or _ENCODERS, BASE_ENCODERS)
         models = product(self.chosen_corpora(), encoders)
         return [trial for corpus, encoder in models for trial in self._model_trials(corpus, encoder)]
 
