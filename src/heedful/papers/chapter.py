@@ -15,6 +15,7 @@ import pandas as pd
 from heedful.figures import Figure, Heatmap, Series
 from heedful.papers import published
 from heedful.papers.published import NumberKey
+from heedful.papers.tolerances import CellName, Limit, expectations, find_rule
 from heedful.results import SUMMARY_COLUMNS, Statistic
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Json
@@ -161,14 +162,32 @@ class Result:
         rows = (self.summary["metric"] == metric) & (self.summary["method"] == method)
         return list(dict.fromkeys(self.summary.loc[rows, "subset"]))
 
-    def compare(self, metric: str, method: str = "", subset: str = "", tolerance: float | None = None) -> Comparison:
-        """Our number beside the published one; quick versions have neither that nor a tolerance."""
-        number = self.published.get((metric, method, subset))
-        return Comparison(self.value(metric, method, subset), number, self.tolerance(tolerance))
+    def compare(self, metric: str, method: str = "", subset: str = "") -> Comparison:
+        """Our number beside the published one, not judged; quick versions have none."""
+        return Comparison(self.value(metric, method, subset), self.published.get((metric, method, subset)))
 
-    def tolerance(self, printed: float | None) -> float | None:
-        """The tolerance; None for a quick version, which is not comparable."""
-        return None if self.quick else printed
+    def judge(self, metric: str, method: str = "", subset: str = "", *, trial: str = "") -> Comparison:
+        """Our number beside the published one with the tolerance of that cell; quick versions have neither.
+
+        Args:
+            trial: under which the number was published, where that differs from the name of our trial.
+        """
+        cell = self.cell_name(metric, method, subset, trial=trial)
+        numbers = self.find_published(trial)[1] if trial else self.published
+        number = numbers.get((metric, method, subset))
+        if number is None:
+            return Comparison(self.value(metric, method, subset), None)
+        return self.compare_with(cell, number, find_rule(cell, number))
+
+    def compare_with(self, cell: CellName, printed: float, limit: Limit) -> Comparison:
+        """Our number of a published cell beside it and within its limit."""
+        reference = self.value(cell.metric, limit.minus, cell.subset) if limit.minus else None
+        return limit.compare(self.value(cell.metric, cell.method, cell.subset), printed, reference)
+
+    def cell_name(self, metric: str, method: str = "", subset: str = "", *, trial: str = "") -> CellName:
+        """The name of the published cell that this number of ours stands beside."""
+        encoder = published.published_encoder(self.encoder, self.attention)
+        return CellName(self.paper, trial or self.trial, self.corpus, encoder, self.attention, metric, method, subset)
 
     def table(self) -> pd.DataFrame:
         """The rows of the trial over all seeds, read from disk."""
@@ -407,12 +426,12 @@ def check_table(
 ) -> TableView:
     """The paper's checks in `expected.json` and further ones, and how many numbers are inside their bands."""
     additive, checks = additive_results(results), dict[str, tuple[float | None, Band]]()
-    for row in published.published_json("expected")[paper]:
-        if result := additive.get((row["corpus"], row["trial"], row["encoder"])):
-            value = result.value(row["metric"], row.get("method", ""))
-            if "minus" in row:
-                value = subtract(value, result.value(row["metric"], row["minus"]))
-            checks.setdefault(row["what"], (value, Band(row.get("low", -math.inf), row.get("high", math.inf))))
+    for check in expectations(paper).checks:
+        if result := additive.get((check.corpus, check.trial, check.encoder)):
+            value = result.value(check.metric, check.method, check.subset)
+            if check.minus:
+                value = subtract(value, result.value(check.metric, check.minus, check.subset))
+            checks.setdefault(check.what, (value, check.band))
     every: list[Check] = [*((what, *check) for what, check in checks.items()), *further]
     rows = tuple((what, value, str(band), band.verdict(value)) for what, value, band in every)
     met = sum(row[-1] == "inside" for row in rows)

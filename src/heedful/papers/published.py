@@ -76,7 +76,7 @@ def find_published(
         recipe: the flat recipe of our trial. Where it differs from the published protocol, the sentence says how, and
             there are no numbers. Settings that it does not have are not compared.
     """
-    encoder = "transformer" if about["attention"] == "self" else about["encoder"]
+    encoder = published_encoder(about["encoder"], about["attention"])
     numbers = _numbers().get((paper, trial, about["corpus"], encoder, about["attention"]))
     if not numbers or about.get("measure", "kendall") != "kendall":
         return "", {}
@@ -84,6 +84,20 @@ def find_published(
     if differing:
         return f"The published numbers are not shown because they were obtained with {', '.join(differing)}.", {}
     return _PROVENANCE[paper], numbers
+
+
+def published_encoder(encoder: str, attention: str) -> str:
+    """The name of an encoder in the published tables, where all transformers are one."""
+    return "transformer" if attention == "self" else encoder
+
+
+def lambda_of(method: str) -> float:
+    """The lambda of an adversary by the name of its method.
+
+    >>> lambda_of("lambda 0.000525")
+    0.000525
+    """
+    return float(method.split()[-1])
 
 
 def protocol_differences(trial: str, paper: str, recipe: Mapping[str, Json]) -> list[str]:
@@ -132,7 +146,7 @@ def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
     _, numbers = find_published("adversarial-tradeoff", about, "wiegreffe-pinter")
     methods = [method for metric, method, _ in numbers if metric == "jsd"]
     return [
-        (float(method.split()[-1]), numbers["f1", method, ""], numbers["tvd", method, ""], numbers["jsd", method, ""])
+        (lambda_of(method), numbers["f1", method, ""], numbers["tvd", method, ""], numbers["jsd", method, ""])
         for method in methods
     ]
 
