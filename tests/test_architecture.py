@@ -63,7 +63,7 @@ LINE_BUDGETS = {
     "execution": 1550,
     "measures": 2080,
     "models": 5300,
-    "papers": 3950,
+    "papers": 4400,
     "report": 2900,
     "store": 3700,
     "study": 3850,

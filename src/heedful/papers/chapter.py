@@ -14,8 +14,8 @@ import pandas as pd
 
 from heedful.figures import Figure, Heatmap, Series
 from heedful.papers import published
-from heedful.papers.published import NumberKey
-from heedful.papers.tolerances import CellName, Limit, expectations, find_rule
+from heedful.papers.published import CellName, NumberKey
+from heedful.papers.tolerances import Limit, expectations, find_rule
 from heedful.results import SUMMARY_COLUMNS, Statistic
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Json

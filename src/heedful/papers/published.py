@@ -65,6 +65,47 @@ def _numbers() -> Mapping[tuple[str, ...], Mapping[NumberKey, float]]:
     return numbers
 
 
+class CellName(NamedTuple):
+    """What identifies a published number: its paper, its model, and its place in a summary."""
+
+    paper: str
+    trial: str
+    corpus: str
+    encoder: str
+    attention: str
+    metric: str
+    method: str = ""
+    subset: str = ""
+
+    def __str__(self) -> str:
+        """The id of the cell: its parts, without empty ones at the end.
+
+        >>> str(CellName("attefa", "attefa", "sst", "bilstm", "additive", "tvd"))
+        'attefa/attefa/sst/bilstm/additive/tvd'
+        """
+        return "/".join(self).rstrip("/")
+
+    @property
+    def model(self) -> dict[str, str]:
+        """Corpus, encoder and attention, as `find_published` asks for them."""
+        return {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention}
+
+    @property
+    def key(self) -> NumberKey:
+        """Metric, method and subset."""
+        return self.metric, self.method, self.subset
+
+
+def all_numbers(paper: str) -> list[tuple[CellName, float]]:
+    """Every row of a paper in the file of numbers, in its order."""
+    return [
+        (CellName(paper, trial, corpus, encoder, attention, *key), value)
+        for (owner, trial, corpus, encoder, attention), numbers in _numbers().items()
+        if owner == paper
+        for key, value in numbers.items()
+    ]
+
+
 def find_published(
     trial: str, about: Mapping[str, str], paper: str, recipe: Mapping[str, Json] | None = None
 ) -> tuple[str, Mapping[NumberKey, float]]:

@@ -6,36 +6,19 @@ Chapters and the ledger read this one table, `published_tables/expected.json`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
 from heedful.papers import published
+from heedful.papers.published import CellName
 from heedful.table_view import Band, Comparison
 
 NO_TOLERANCE = "no tolerance was fixed"
 ANY = ("*",)
-
-
-class CellName(NamedTuple):
-    """What identifies a published number: its paper, its model, and its place in a summary."""
-
-    paper: str
-    trial: str
-    corpus: str
-    encoder: str
-    attention: str
-    metric: str
-    method: str = ""
-    subset: str = ""
-
-    def __str__(self) -> str:
-        """The id of the cell: its parts, without empty ones at the end."""
-        return "/".join(self).rstrip("/")
 
 
 @dataclass(frozen=True)
@@ -197,5 +180,4 @@ def find_limit(cell: CellName, printed: float) -> Limit:
 
 def _sibling(cell: CellName, method: str) -> float | None:
     """The published number of another method in the same table."""
-    about: Mapping[str, str] = {"corpus": cell.corpus, "encoder": cell.encoder, "attention": cell.attention}
-    return published.find_published(cell.trial, about, cell.paper)[1].get((cell.metric, method, cell.subset))
+    return published.find_published(cell.trial, cell.model, cell.paper)[1].get((cell.metric, method, cell.subset))
