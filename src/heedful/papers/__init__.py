@@ -16,6 +16,7 @@ from heedful.data.words import Words
 from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
+from heedful.names import choose_name
 from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.chapter import Result, SectionExtras, selection_table
@@ -150,9 +151,8 @@ PAPERS: Mapping[str, Paper] = {
 
 def find_paper(name: str) -> Paper:
     """The paper with this name."""
-    if name not in PAPERS:
-        raise UserError(f"unknown paper {name!r}; choose from {', '.join(PAPERS)}, or name a Python file")
-    return PAPERS[name]
+    remedy = f"choose from {', '.join(PAPERS)}, or name a Python file"
+    return PAPERS[choose_name("paper", name, PAPERS, remedy=remedy)]
 
 
 def assign_papers(

@@ -57,7 +57,7 @@ _SMALL_TEST_SET = 200
 
 @dataclass(frozen=True)
 class AttefaOptions(AdversaryOptions):
-    """The options of adversaries; models are BiLSTM and Perceptron unless others are named.
+    """The options of adversaries; models are BiLSTM and Average unless others are named.
 
     The paper chooses every epoch on the test split, and so does its command; `heedful attefa`, which measures a user's
     own texts, chooses on the dev split.
@@ -74,7 +74,7 @@ class AttefaOptions(AdversaryOptions):
     def recipes(self) -> list[Recipe]:
         """The scores of the base model and its AtteFa on every chosen corpus and encoder."""
         self.require_classes()
-        encoders = resolve_names("encoder", self.encoders or ("bilstm", "perceptron"), BASE_ENCODERS)
+        encoders = resolve_names("encoder", self.encoders or ("bilstm", "average"), BASE_ENCODERS)
         seeds = self.seeds()
         other_bases = PAPER_SEEDS[1 : self.n_bases or min(len(seeds), N_BASES)]
         recipes: list[Recipe] = []
@@ -248,13 +248,13 @@ def _further_checks(chosen: Sequence[Result]) -> Iterable[Check]:
         # Equal to a collapse within the margin of the trial's own verdict.
         collapse = result.value("collapse")
         low = 0.55 if collapse is None else min(0.55, collapse * (1 - COLLAPSE_MARGIN))
-        yield "mock-1, Perceptron: AtteFa (high, or that of its own collapse)", result.value("attefa"), Band(low)
+        yield "mock-1, Average: AtteFa (high, or that of its own collapse)", result.value("attefa"), Band(low)
     for corpus in ("mock-1", "mock-2", "mock-5", "mock-10"):
         bilstm, average = by_corpus.get((corpus, "bilstm")), by_corpus.get((corpus, "average"))
         if bilstm is not None and average is not None:
             paired = _adversary_rows(bilstm).merge(_adversary_rows(average), on="seed", suffixes=("", "_other"))
             gap = float((paired["attefa"] - paired["attefa_other"]).max())
-            what = f"{corpus}: AtteFa of BiLSTM minus that of Perceptron, the largest of {len(paired)} seeds"
+            what = f"{corpus}: AtteFa of BiLSTM minus that of Average, the largest of {len(paired)} seeds"
             yield what, gap, Band(high=0.0)
     # The number of informative words grows from corpus to corpus.
     values = [
@@ -263,5 +263,5 @@ def _further_checks(chosen: Sequence[Result]) -> Iterable[Check]:
     if len(values) > 3 and None not in values:
         order, scores = torch.arange(len(values), dtype=torch.float64), torch.tensor(values, dtype=torch.float64)
         correlation = float(spearman(order.unsqueeze(0), scores.unsqueeze(0)).value)
-        what = f"Perceptron: rank correlation of AtteFa with informative words, {len(values)} synthetic corpora"
+        what = f"Average: rank correlation of AtteFa with informative words, {len(values)} synthetic corpora"
         yield what, correlation, RANK_CORRELATION_BAND

@@ -22,8 +22,8 @@ from heedful.store.recipe import Json
 from heedful.table_view import Band, Cell, Comparison, TableView
 from heedful.training.trainer import TRAINING_LOSS
 
-ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
-"""Display names of encoders; Wiegreffe & Pinter and AtteFa call the token-wise one MLP."""
+ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Average", "gru": "GRU", "convolution": "Convolution"}
+"""Display names of encoders; Wiegreffe & Pinter call the token-wise one MLP, AtteFa calls it Perceptron."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from heedful.data.hub_datasets import SavedDataset
 from heedful.data.io import is_present
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.table import COLUMNS, Table
+from heedful.names import choose_name
 from heedful.store.recipe import Recipe
 from heedful.tasks import Regression
 from heedful.training.trainer import Training
@@ -99,7 +100,7 @@ class PaperOptions(ABC):
         if self.user_data is not None:
             return [self.user_data.corpus]
         names = self.corpora or self.default_corpora()
-        resolve_names("corpus", names, list({**self.known_corpora, **catalogue.CORPORA}))
+        names = resolve_names("corpus", names, list({**self.known_corpora, **catalogue.CORPORA}))
         return [self.known_corpora[name] if name in self.known_corpora else self._other_corpus(name) for name in names]
 
     def _other_corpus(self, name: str) -> Corpus:
@@ -205,11 +206,14 @@ def extend_seeds(paper_seeds: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def resolve_names(kind: str, requested: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
-    """The requested names, or all available ones; UserError for a name that the paper does not have."""
-    for name in requested:
-        if name not in available:
-            raise UserError(f"this paper has no {kind} {name!r}; choose from {', '.join(available)}")
-    return tuple(requested) or tuple(available)
+    """The requested names, or all available ones; UserError for a name that the paper does not have.
+
+    >>> resolve_names("encoder", ("Perceptron", "average"), ("bilstm", "average"))
+    ('average',)
+    """
+    aliases = catalogue.ENCODER_ALIASES if kind == "encoder" else None
+    names = (choose_name(f"{kind} of this paper", name, available, aliases=aliases) for name in requested)
+    return tuple(dict.fromkeys(names)) or tuple(available)
 
 
 def find_embeddings(data_dir: Path) -> str:

@@ -57,7 +57,7 @@ from heedful.types import Corpus, Tokenization, check_choice
 
 SelectionRule = Literal["dev", "paper", "code"]
 CLASSIFICATION_CORPORA = ("diabetes", "anemia", "imdb", "sst", "agnews", "20news")
-BASE_ENCODERS = ("bilstm", "gru", "convolution", "perceptron")
+BASE_ENCODERS = tuple(catalogue.ENCODERS)
 GUIDING_LAMBDA = 1e-3
 """The lambda of the adversary that guides in table 3."""
 N_GUIDED_SEEDS = 3
