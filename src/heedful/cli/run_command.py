@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,8 +23,10 @@ from heedful.cli.options import (
     QuickOption,
     TableOptions,
     WorkspaceOptions,
+    output_option,
 )
 from heedful.cli.recipe_run import print_plan, run_recipes, say_columns
+from heedful.cli.reproduce_command import update_from_workspace
 
 if TYPE_CHECKING:
     from heedful.papers.paper_options import PaperOptions
@@ -37,6 +40,7 @@ SELECT_HELP = (
     "Checkpoint selection: dev (dev split), paper (test split) or code (as in the published code: test score for base "
     "models, training loss for adversaries). Default: code for wiegreffe-pinter, paper for attefa."
 )
+LEDGER_HELP = "Write our numbers into the ledger in this folder, usually `reproduction`."
 SAMPLING_HELP = "Training examples of students: fixed for all seeds, as in the paper (default), or redrawn per seed."
 DIVIDE_DEV_HELP = (
     "Train explainers on one half of the dev split and stop students on the other half; the paper uses the whole "
@@ -104,6 +108,7 @@ def run(
     data: Annotated[str | None, typer.Option("--data", help=DATA_HELP)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, without running it.")] = False,
     json_file: JsonOption = None,
+    ledger: Annotated[Path | None, output_option("--ledger", help=LEDGER_HELP)] = None,
 ) -> int:
     """Reproduce a paper on its corpora or on your own texts, or run the recipes in a Python file."""
     from heedful import papers
@@ -115,6 +120,8 @@ def run(
         raise UserError("--text-column and the other column options need --data; give a file")
     if data is not None and choice.corpora:
         raise UserError("--only selects corpora of the paper, --data your own texts; leave one of them out")
+    if ledger is not None and (data is not None or choice.quick or what.endswith(".py")):
+        raise UserError("--ledger compares a paper's corpora with print; leave out --data, --quick and Python files")
     settings = choice.settings()
     if data is not None:
         settings["user_data"] = papers.UserData(data, table.columns())
@@ -135,7 +142,12 @@ def run(
             say(f"Skipped, because they are not in {options.data_dir}: {', '.join(missing)}.")
     if not screen.quiet:
         print_plan(recipes, workspace)
-    return 0 if dry_run else run_recipes(recipes, workspace, pool, json_file)
+    if dry_run:
+        return 0
+    code = run_recipes(recipes, workspace, pool, json_file)
+    if ledger is not None:
+        update_from_workspace(papers.find_paper(what).name, workspace, ledger, settings, recipes)
+    return code
 
 
 def _paper_options(name: str, settings: Mapping[str, object], flags: Mapping[str, str]) -> Callable[..., PaperOptions]:

@@ -19,10 +19,11 @@ from heedful.models.encoders import BiLSTM
 from heedful.names import choose_name
 from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
 from heedful.papers.attefa import AttefaOptions
-from heedful.papers.chapter import Result, SectionExtras, selection_table
+from heedful.papers.chapter import Measurement, Result, SectionExtras, measure_published, selection_table
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.paper_options import PaperOptions, UserData
+from heedful.papers.published import CellName
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.artefact_files import IndexEntry
@@ -46,6 +47,7 @@ class Paper:
         build_tables: tables over all corpora, from the results of this paper.
         build_figures: figures over all corpora.
         section: what is added to the section of one result of this chapter, given all index entries.
+        measure: our numbers of the published cells that stand beside a result.
         sources: where this paper has trials of earlier papers, by the name of the trial.
         shown_trials: trials of other papers that are shown here if they examine a model of this paper.
         has_own_models: whether its models differ from those of all other papers.
@@ -60,6 +62,7 @@ class Paper:
     build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]]
     build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
     section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = lambda result, entries: SectionExtras()
+    measure: Callable[[Result], dict[CellName, Measurement]] = measure_published
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False
@@ -118,6 +121,7 @@ PAPERS: Mapping[str, Paper] = {
             AttefaOptions,
             attefa.tables,
             attefa.figures,
+            measure=attefa.measure,
         ),
         Paper(
             "disagreement",
@@ -141,6 +145,7 @@ PAPERS: Mapping[str, Paper] = {
             _scaffold_chapter.tables,
             _scaffold_chapter.figures,
             _scaffold_chapter.section,
+            measure=_scaffold_chapter.measure,
             shown_trials=frozenset({"performance"}),
             has_own_models=True,
             has_transformers=True,

@@ -21,16 +21,19 @@ from heedful.papers import published
 from heedful.papers.chapter import (
     ENCODER_NAMES,
     Check,
+    Measurement,
     Result,
     additive_results,
     beside_published,
     check_table,
     corpus_size_table,
     distinguish,
+    measure_published,
     scatter_series,
     sort_by_corpus,
 )
 from heedful.papers.paper_options import resolve_names
+from heedful.papers.published import CellName
 from heedful.papers.tolerances import expectations
 from heedful.papers.wiegreffe_pinter import (
     BASE_ENCODERS,
@@ -117,6 +120,8 @@ def data_warnings(splits: Splits, accuracy: float) -> tuple[str, ...]:
 
 
 PUBLISHED_ENCODERS = ("bilstm", "average")
+SEED_TABLES = "attefa-seeds"
+"""Under which tables 4 and 5 are published."""
 RANK_CORRELATION_BAND = Band(high=-0.5)
 """Check 14 asks for a rank correlation "clearly negative", which is read as this; published: -.98."""
 FIGURE_2_CORPORA = ("anemia", "sst", "imdb", "diabetes")
@@ -197,6 +202,19 @@ def _seed_table(caption: str, chosen: Sequence[Result]) -> TableView:
     note = "A seed draws other random numbers in the authors' code, so compare the spread, not the rows."
     numbers = [column for title in _METRICS.values() for column in (title, "published")]
     return TableView(caption, ("corpus and encoder", "adversary", *numbers, "collapse"), tuple(rows), note)
+
+
+def measure(result: Result) -> dict[CellName, Measurement]:
+    """Our numbers of the published cells that stand beside a result, each adversary of tables 4 and 5 among them."""
+    measured = measure_published(result)
+    printed = result.find_published(SEED_TABLES)[1] if result.trial == "attefa" else {}
+    rows = _adversary_rows(result).to_dict("records") if printed else []
+    by_seed = {f"seed {row['seed']:.0f}": row for row in rows}
+    for metric, method, seed in printed:
+        if seed in by_seed:
+            name = result.cell_name(metric, method, seed, trial=SEED_TABLES)
+            measured[name] = Measurement(float(by_seed[seed][metric]))
+    return measured
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:

@@ -178,7 +178,12 @@ def setting_label(path: str, value: Json) -> str:
 
 def published_sizes(paper: str, corpus: str) -> Mapping[NumberKey, float]:
     """Sizes of a corpus; AtteFa has one row for all synthetic corpora."""
-    return _numbers().get((paper, "corpus", "mock-*" if corpus.startswith("mock-") else corpus, "", ""), {})
+    return _numbers().get((paper, "corpus", published_corpus(corpus), "", ""), {})
+
+
+def published_corpus(corpus: str) -> str:
+    """The row of a corpus in a table of sizes."""
+    return "mock-*" if corpus.startswith("mock-") else corpus
 
 
 def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:

@@ -75,12 +75,19 @@ def combine_runs(
     )
 
 
-def workspace_results(entries: Sequence[IndexEntry]) -> list[Result]:
-    """The results of all finished trials, from the index of a workspace."""
+def workspace_results(entries: Sequence[IndexEntry], papers: Mapping[str, str] | None = None) -> list[Result]:
+    """The results of finished trials, from the index of a workspace.
+
+    Args:
+        papers: the paper that each trial belongs to, by artefact name; others are left out. By default all are read,
+            with the paper whose model they examine.
+    """
+    if papers is not None:
+        entries = [entry for entry in entries if entry.kind != "trial" or entry.name in papers]
     groups, by_name = trial_groups(entries), {entry.name: entry for entry in entries}
     firsts = {group: runs[0].open() for group, runs in groups.items()}
     recipes = {group: flat_settings(dict(artefact.recipe)) for group, artefact in firsts.items()}
-    papers = assign_papers([run for runs in groups.values() for run in runs], recipes)
+    papers = papers or assign_papers([run for runs in groups.values() for run in runs], recipes)
     results = []
     for group, runs in groups.items():
         model = by_name.get(runs[0].link("subject") or "")

@@ -278,7 +278,9 @@ class Workspace:
     def read_all_made(self) -> dict[str, Made]:
         """How each artefact was made, by name, as far as it is recorded; a few requests behind a URL."""
         keys = {made_key(file.removesuffix(".json")): file for file in self.list_documents(MADE_FOLDER)}
-        contents = {key: self.read_document(key) for key in keys} if self.store is None else self.store.read_many([*keys])
+        contents = (
+            {key: self.read_document(key) for key in keys} if self.store is None else self.store.read_many([*keys])
+        )
         records = {keys[key].removesuffix(".json"): parse_made(content) for key, content in contents.items()}
         return {name: made for name, made in records.items() if made is not None}
 
