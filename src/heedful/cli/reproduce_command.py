@@ -16,14 +16,14 @@ from heedful.cli.options import LedgerOption, PoolOptions, WorkspaceOptions, out
 from heedful.cli.recipe_run import failure_lines
 
 if TYPE_CHECKING:
-    from heedful.reproduction.ledger import Measured, Record
+    from heedful.reproduction.ledger import LedgerRecord, Measured
     from heedful.store.recipe import Recipe
     from heedful.store.workspace import Workspace
     from heedful.trials.trial import Trial
 
 DEFAULT_LEDGER = Path("reproduction")
 WITH_HELP = (
-    "Run the cell with something changed, as NAME=VALUE (repeatable): an option of the paper such as embeddings=random, "
+    "Run the cell with changes, as NAME=VALUE (repeatable): an option of the paper, such as embeddings=random, "
     "or a setting of the recipe such as subject.training.epochs=4."
 )
 EXPLAINS_HELP = "With --cause: id or pattern of further cells that the experiment explains (repeatable)."
@@ -44,7 +44,7 @@ class CellFilter:
         ),
     ] = None
 
-    def keeps(self, record: Record) -> bool:
+    def keeps(self, record: LedgerRecord) -> bool:
         """Whether a record is listed."""
         return (
             self.table in (None, record.table)
@@ -59,7 +59,8 @@ class ExperimentOptions:
 
     changes: Annotated[list[str] | None, typer.Option("--with", help=WITH_HELP)] = None
     cause: Annotated[
-        str | None, typer.Option("--cause", help="Record the changed run as an experiment: the cause in one sentence.")
+        str | None,
+        typer.Option("--cause", help="LedgerRecord the changed run as an experiment: the cause in one sentence."),
     ] = None
     explains: Annotated[list[str] | None, typer.Option("--explains", help=EXPLAINS_HELP)] = None
 
@@ -131,13 +132,13 @@ def update_from_workspace(
         say(f"Left out, because no command of the paper gives it: {result.trial} on {result.model_label}.")
 
 
-def _line(record: Record) -> str:
+def _line(record: LedgerRecord) -> str:
     ours = "–" if record.ours is None or record.ours.value is None else f"{record.ours.value:.4g}"
     why = record.obstacle or record.reason
     return f"{record.id}: print {record.print:g}, ours {ours}, {record.verdict}{f' ({why})' if why else ''}"
 
 
-def _say_shares(records: dict[str, list[Record]]) -> None:
+def _say_shares(records: dict[str, list[LedgerRecord]]) -> None:
     from heedful.reproduction.ledger import share_inside
 
     for name, rows in records.items():
@@ -201,7 +202,7 @@ def _make(trials: Sequence[Trial], workspace: Workspace, pool: PoolOptions) -> b
     return not failed
 
 
-def _say_comparison(record: Record, ours: Measured, verdict: str) -> None:
+def _say_comparison(record: LedgerRecord, ours: Measured, verdict: str) -> None:
     value = "undefined" if ours.value is None else f"{ours.value:.6g}"
     spread = "" if ours.std is None else f" (standard deviation {ours.std:.2g} over {ours.seeds} seeds)"
     if record.tolerance is not None:

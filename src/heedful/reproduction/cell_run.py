@@ -15,9 +15,9 @@ from heedful.papers.published import protocol_differences
 from heedful.papers.workspace_results import workspace_results
 from heedful.reproduction.ledger import (
     LedgerEntry,
+    LedgerRecord,
     LedgerVerdict,
     Measured,
-    Record,
     Settings,
     dump_records,
     locked_ledger,
@@ -65,7 +65,7 @@ class Experiment(LedgerEntry):
         return any(cell == pattern or fnmatchcase(cell, pattern) for pattern in self.cells)
 
 
-def find_record(records: Sequence[Record], cell: str) -> Record:
+def find_record(records: Sequence[LedgerRecord], cell: str) -> LedgerRecord:
     """The record of a cell; UserError with the remedy if there is none."""
     for record in records:
         if record.id == cell:
@@ -73,7 +73,7 @@ def find_record(records: Sequence[Record], cell: str) -> Record:
     raise UserError(f"unknown cell {cell!r}; `heedful reproduce PAPER --list` shows the ids")
 
 
-def cell_settings(record: Record) -> Settings:
+def cell_settings(record: LedgerRecord) -> Settings:
     """The options that give a cell: those of the record, else the paper's defaults on its model."""
     if record.run is not None:
         return dict(record.run.settings)
@@ -89,7 +89,7 @@ def cell_settings(record: Record) -> Settings:
     return settings
 
 
-def cell_recipes(record: Record, settings: Settings, workspace: Workspace) -> list[Trial]:
+def cell_recipes(record: LedgerRecord, settings: Settings, workspace: Workspace) -> list[Trial]:
     """The trials of the paper that give a cell, one per seed; UserError if none does."""
     paper = record.name.paper
     options = make_options(paper, settings, workspace.data_dir)
@@ -104,7 +104,7 @@ def _flat(trial: Trial, workspace: Workspace) -> dict[str, Json]:
     return flat_settings(dict(describe_recipe(trial, workspace.data_dir)))
 
 
-def measure_cell(record: Record, trials: Sequence[Trial], workspace: Workspace) -> Measured:
+def measure_cell(record: LedgerRecord, trials: Sequence[Trial], workspace: Workspace) -> Measured:
     """Our number of a cell from finished trials, by whatever protocol they were made."""
     papers = {workspace.artefact_name(trial): record.name.paper for trial in trials}
     (result,) = workspace_results(workspace.scan()[0], papers)
@@ -133,7 +133,7 @@ def parse_changes(paper: str, texts: Sequence[str]) -> Settings:
     return changes
 
 
-def changed_recipes(record: Record, changes: Settings, workspace: Workspace) -> list[Trial]:
+def changed_recipes(record: LedgerRecord, changes: Settings, workspace: Workspace) -> list[Trial]:
     """The trials of a cell with changed options (plain names) and changed settings (dotted paths)."""
     known = {entry.name for entry in fields(PAPERS[record.name.paper].options)}
     options = {name: value for name, value in changes.items() if name in known}
@@ -184,13 +184,13 @@ def replace_setting(owner: object, path: Sequence[str], value: object) -> object
     return replace(owner, **{name: value})
 
 
-def judge_number(record: Record, ours: Measured) -> LedgerVerdict:
+def judge_number(record: LedgerRecord, ours: Measured) -> LedgerVerdict:
     """What the ledger would say about another number of ours."""
     return record.model_copy(update={"ours": ours}).judge()
 
 
 def make_experiment(
-    record: Record, changes: Settings, after: Measured, cause: str, explained: Sequence[str], command: str
+    record: LedgerRecord, changes: Settings, after: Measured, cause: str, explained: Sequence[str], command: str
 ) -> Experiment:
     """The record of an experiment on a cell."""
     changed = ",".join(f"{name}={value}" for name, value in changes.items())
@@ -221,7 +221,7 @@ def add_experiment(folder: Path, experiment: Experiment) -> None:
         replace_text(path, dump_records(entry for _, entry in sorted(kept.items())))
 
 
-def is_same_number(record: Record, ours: Measured) -> bool:
+def is_same_number(record: LedgerRecord, ours: Measured) -> bool:
     """Whether a repeated run gave the recorded number.
 
     The same recipe gives the same bytes on one machine. Another machine adds in another order, which a training
@@ -233,9 +233,9 @@ def is_same_number(record: Record, ours: Measured) -> bool:
     return math.isclose(old.value, ours.value, rel_tol=SAME_NUMBER, abs_tol=max(SAME_NUMBER, old.std or 0.0))
 
 
-def cheap_runs(records: Sequence[Record]) -> dict[tuple[str, ...], list[Record]]:
+def cheap_runs(records: Sequence[LedgerRecord]) -> dict[tuple[str, ...], list[LedgerRecord]]:
     """The recorded cells that took less than a minute, by the artefacts that have their numbers."""
-    runs: dict[tuple[str, ...], list[Record]] = {}
+    runs: dict[tuple[str, ...], list[LedgerRecord]] = {}
     for record in records:
         if record.run is not None and record.run.minutes is not None and record.run.minutes < CHEAP_MINUTES:
             runs.setdefault(record.run.artefacts, []).append(record)

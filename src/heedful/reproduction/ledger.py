@@ -16,7 +16,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from heedful.papers.published import CellName
-from heedful.papers.published_cells import CellStatus, PublishedCell, published_cells
+from heedful.papers.published_cells import PublishedCell, published_cells
 from heedful.papers.tolerances import Limit
 from heedful.store.atomic_write import refuse_write_errors, replace_text
 from heedful.table_view import Band
@@ -27,7 +27,6 @@ Settings = dict[str, bool | int | float | str | list[str | int | float]]
 LEDGER_FOLDER = Path("reproduction")
 NOT_RUN_YET = "not run yet"
 LedgerVerdict = Literal["inside", "outside", "powerless", "undefined", "not judged", "not run"]
-VERDICTS: tuple[LedgerVerdict, ...] = ("inside", "outside", "powerless", "undefined", "not judged", "not run")
 
 
 OUR_TRIALS = {
@@ -45,7 +44,7 @@ class LedgerEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-Entry = TypeVar("Entry", bound=LedgerEntry)
+_Line = TypeVar("_Line", bound=LedgerEntry)
 
 
 class Measured(LedgerEntry):
@@ -91,7 +90,7 @@ class MeasuredRun(LedgerEntry):
     torch: str | None = None
 
 
-class Record(LedgerEntry):
+class LedgerRecord(LedgerEntry):
     """One published number, with ours where it was run.
 
     Args:
@@ -161,12 +160,12 @@ def read_settings(options: Mapping[str, object]) -> Settings:
     return TypeAdapter(Settings).validate_python(plain)
 
 
-def make_record(cell: PublishedCell, ours: Measured | None = None, run: MeasuredRun | None = None) -> Record:
+def make_record(cell: PublishedCell, ours: Measured | None = None, run: MeasuredRun | None = None) -> LedgerRecord:
     """The record of a published cell with our number, if there is one."""
     limit = cell.limit
     band = limit.band or Band()
     bounds = {side: value for side, value in (("low", band.low), ("high", band.high)) if abs(value) != float("inf")}
-    record = Record(
+    record = LedgerRecord(
         id=cell.id,
         table=cell.table,
         print=cell.printed,
@@ -189,12 +188,12 @@ def ledger_file(folder: Path, paper: str) -> Path:
     return folder / f"{paper}.jsonl"
 
 
-def read_ledger(folder: Path, paper: str) -> list[Record]:
+def read_ledger(folder: Path, paper: str) -> list[LedgerRecord]:
     """The records of a paper; those of an empty ledger if the file is missing."""
     path = ledger_file(folder, paper)
     if not path.exists():
         return [make_record(cell) for cell in published_cells(paper)]
-    return [parse_line(Record, line, path, number) for number, line in read_lines(path)]
+    return [parse_line(LedgerRecord, line, path, number) for number, line in read_lines(path)]
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
@@ -206,7 +205,7 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
     return [*enumerate(text.splitlines(), start=1)]
 
 
-def parse_line(kind: type[Entry], line: str, path: Path, number: int) -> Entry:
+def parse_line(kind: type[_Line], line: str, path: Path, number: int) -> _Line:
     """A record from its line; UserError with the place of a mistake."""
     try:
         return kind.model_validate_json(line)
@@ -227,7 +226,7 @@ def locked_ledger(folder: Path, path: Path) -> Iterator[None]:
             yield
 
 
-def update_ledger(folder: Path, paper: str, measured: Mapping[str, tuple[Measured, MeasuredRun]]) -> list[Record]:
+def update_ledger(folder: Path, paper: str, measured: Mapping[str, tuple[Measured, MeasuredRun]]) -> list[LedgerRecord]:
     """Replace the records of the measured cells (by id), keep our numbers of all others, and write the file.
 
     Two commands may write at the same time: the second one waits, and merges into what the first has written.
@@ -250,24 +249,14 @@ def dump_records(records: Iterable[BaseModel]) -> str:
     return "".join(json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n" for content in contents)
 
 
-def can_fail(record: Record) -> bool:
-    """Whether the record was run and could have been outside."""
-    return record.verdict in ("inside", "outside", "undefined")
-
-
-def count_verdicts(records: Sequence[Record]) -> Counter[str]:
+def count_verdicts(records: Sequence[LedgerRecord]) -> Counter[str]:
     """How many records have each verdict."""
     return Counter(record.verdict for record in records)
 
 
-def share_inside(records: Sequence[Record]) -> str:
+def share_inside(records: Sequence[LedgerRecord]) -> str:
     """How many of the numbers that were run and can fail are inside, in words."""
     counts = count_verdicts(records)
     judged = counts["inside"] + counts["outside"] + counts["undefined"]
     run = len(records) - counts["not run"]
     return f"{counts['inside']} of {judged} inside ({run} of {len(records)} published numbers run)"
-
-
-def count_status(paper: str) -> Counter[CellStatus]:
-    """How many published numbers of a paper can be judged, cannot be, or cannot be run."""
-    return Counter(cell.status for cell in published_cells(paper))

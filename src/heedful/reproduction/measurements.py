@@ -103,10 +103,9 @@ def measure_cells(
             continue
         run = _describe_run(paper, settings, result, by_name)
         for name, ours in measured.items():
-            rank = (-len(settings), ours.seeds, ours.n or 0.0, run.artefacts)
+            rank = (-len(settings.keys() - _SIZE_SETTINGS), ours.seeds, ours.n or 0.0, run.artefacts)
             if str(name) not in best or rank > best[str(name)][0]:
-                numbers = Measured(value=ours.value, std=ours.std, seeds=ours.seeds, n=ours.n, reference=ours.reference)
-                best[str(name)] = rank, numbers, run
+                best[str(name)] = rank, round_number(ours), run
     return MeasuredCells({name: (ours, run) for name, (_, ours, run) in best.items()}, tuple(unexplained))
 
 
@@ -118,6 +117,8 @@ def round_number(number: Measurement) -> Measured:
     return Measured(value=value, std=std, seeds=number.seeds, n=n, reference=reference)
 
 
+_SIZE_SETTINGS = {"n_seeds", "limit", "lambdas"}
+"""Settings that make a number more or less exact, and not another one."""
 _MODEL_SETTINGS = ("corpora", "encoders", "attentions")
 """The settings that name one model of a paper; checkpoints stay those of the command."""
 
