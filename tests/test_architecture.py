@@ -65,7 +65,7 @@ LINE_BUDGETS = {
     "models": 5300,
     "papers": 4500,
     "report": 2900,
-    "reproduction": 900,
+    "reproduction": 1000,
     "store": 3750,
     "study": 3850,
     "testing": 850,
