@@ -183,6 +183,7 @@ def heedful(words: list[str]) -> str:
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             for command in (attefa_command, run_command):
                 patch.setattr(command, "print_plan", lambda recipes, workspace: None)
+            patch.setattr(reproduce_command, "run_cell", lambda *_, update: 0)
             patch.setattr(download, "fetch", fetchable)
             patch.setattr(study_app, "serve", lambda *_, per_address: None)
         result = CliRunner().invoke(cli.app, words)

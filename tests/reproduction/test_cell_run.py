@@ -30,18 +30,10 @@ def write_reviews(folder: Path) -> None:
     """Reviews of 6 to 10 words; the first word decides."""
     folder.mkdir(parents=True)
     for split, count in {"train": 40, "dev": 10, "test": 12}.items():
-        rows = [
-            {
-                "id": f"{split}-{number}",
-                "text": " ".join(
-                    [("bad", "good")[number % 2], *(["this", "film", "is", "what", "it", "is", "and", "more"])][
-                        : 6 + number % 5
-                    ]
-                ),
-                "label": number % 2,
-            }
-            for number in range(count)
-        ]
+        rows = []
+        for number in range(count):
+            words = [("bad", "good")[number % 2], *["this", "film", "is", "what", "it", "is", "and", "more"]]
+            rows.append({"id": f"{split}-{number}", "text": " ".join(words[: 6 + number % 4]), "label": number % 2})
         with gzip.open(folder / f"{split}.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
@@ -151,7 +143,7 @@ def test_cheap_cells_are_repeated_and_compared(place: Path, tmp_path: Path) -> N
         (("--cell", "jain-wallace/performance/sst"), "--list"),
         (("--cell", CELL, "--with", "embeddings"), "NAME=VALUE"),
         (("--cell", CELL, "--with", "subject.training.epoch=3"), "epochs"),
-        (("--cell", CELL, "--with", "subject.training.epochs=many"), "subject.training.epochs"),
+        (("--cell", CELL, "--with", "subject.training.epochs=many"), "epochs=many"),
         (("--cell", CELL, "--with", "embeddings=random"), "embeddings"),
         (("--cell", CELL, "--cause", "Why not."), "--with"),
         (("--cause", "Why not."), "--cell"),
@@ -161,6 +153,14 @@ def test_mistakes_are_one_line_with_the_remedy(words: tuple[str, ...], named: st
     done = heedful("reproduce", *words, "--workspace", place / "workspace", "--ledger", place / "ledger")
     assert done.exit_code == 2, done.output
     assert named in done.output
+
+
+@pytest.mark.parametrize("words", [("--quick",), ("--data", "own.csv"), ("--checkpoint", "models/own")])
+def test_only_runs_of_a_paper_that_others_can_repeat_are_written(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = heedful("run", "disagreement", *words, "--ledger", tmp_path / "ledger")
+    assert done.exit_code == 2
+    assert "--ledger" in done.output
+    assert not (tmp_path / "ledger").exists()
 
 
 def test_settings_are_replaced_by_their_path() -> None:

@@ -88,7 +88,7 @@ def reproduce(
 
     names = list(PAPERS) if paper is None else [find_paper(paper).name]
     if cell is not None:
-        return _run_cell(cell, experiment, pool, machine, ledger, update=update)
+        return run_cell(cell, experiment, pool, machine, ledger, update=update)
     if experiment != ExperimentOptions():
         raise UserError("--with, --cause and --explains need --cell; give the id of a cell")
     if cheap:
@@ -145,7 +145,7 @@ def _say_shares(records: dict[str, list[LedgerRecord]]) -> None:
         say(f"{name}: {share_inside(rows)}.")
 
 
-def _run_cell(
+def run_cell(
     cell: str,
     experiment: ExperimentOptions,
     pool: PoolOptions,

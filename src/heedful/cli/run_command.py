@@ -122,6 +122,8 @@ def run(
         raise UserError("--only selects corpora of the paper, --data your own texts; leave one of them out")
     if ledger is not None and (data is not None or choice.quick or what.endswith(".py")):
         raise UserError("--ledger compares a paper's corpora with print; leave out --data, --quick and Python files")
+    if ledger is not None and any("/" in name or "\\" in name for name in choice.checkpoints or ()):
+        raise UserError("--ledger would name a folder of this machine; give --checkpoint by name, such as minilm")
     settings = choice.settings()
     if data is not None:
         settings["user_data"] = papers.UserData(data, table.columns())
