@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from heedful import catalogue, cli, papers
 from heedful.audits import audit_run
 from heedful.audits.time_budget import TimeBudget
-from heedful.cli import attefa_command, run_command
+from heedful.cli import attefa_command, reproduce_command, run_command
 from heedful.cli.audit_command import REQUIREMENT_CODE
 from heedful.data import download
 from heedful.data.download import FETCHABLE
