@@ -18,6 +18,8 @@ from heedful.papers.workspace_results import workspace_results
 from heedful.reproduction.ledger import Measured, MeasuredRun, Settings
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.workspace import Workspace
+from heedful.training.trainer import TRAINING_LOSS
+from heedful.types import UserError
 
 FLAGS: Mapping[str, str] = {
     "corpora": "--only",
@@ -60,7 +62,7 @@ def paper_command(paper: str, settings: Settings) -> str:
             words.append(FLAGS[name])
         else:
             for one in value if isinstance(value, list) else [value]:
-                words += [FLAGS[name], f"{one:g}" if isinstance(one, float) else str(one)]
+                words += [FLAGS[name], str(one)]
     return shlex.join(words)
 
 
@@ -98,6 +100,10 @@ def measure_cells(
         settings = derive_settings(result, workspace.data_dir)
         if known is not None:
             settings = {**known, **{name: settings[name] for name in _MODEL_SETTINGS if name in settings}}
+        # The lambdas of a trade-off and the limit of a trial may be the paper's own.
+        for optional in ("lambdas", "limit"):
+            shorter = {name: value for name, value in settings.items() if name != optional}
+            settings = shorter if _gives(paper, shorter, result, workspace) else settings
         if not _gives(paper, settings, result, workspace):
             unexplained.append(result)
             continue
@@ -178,16 +184,19 @@ def _selection(result: Result) -> Settings:
     """The option `select`, from how the epochs of base models and adversaries were chosen."""
     if result.recipe.get("subject.training.selection.split") == "dev":
         return {"select": "dev"}
-    by_loss = result.recipe.get("adversary_training.selection.metric") == "training_loss"
-    if "adversary_training.selection.metric" not in result.recipe:
-        return {}
-    rule = "code" if by_loss else "paper"
-    return {} if rule == {"wiegreffe-pinter": "code", "attefa": "paper"}[result.paper] else {"select": rule}
+    # Guides have the training of their adversary somewhere inside.
+    metrics = {value for path, value in result.recipe.items() if path.endswith("selection.metric")}
+    rule = "code" if TRAINING_LOSS in metrics else "paper" if "deception" in metrics else None
+    default = {"wiegreffe-pinter": "code", "attefa": "paper"}[result.paper]
+    return {} if rule in (None, default) else {"select": rule}
 
 
 def _gives(paper: str, settings: Settings, result: Result, workspace: Workspace) -> bool:
-    """Whether the recipes of these settings include all artefacts of a result."""
-    names = _recipe_names(paper, json.dumps(settings), str(workspace), workspace.data_dir)
+    """Whether the recipes of these settings include all artefacts of a result; not if they cannot be made here."""
+    try:
+        names = _recipe_names(paper, json.dumps(settings), str(workspace), workspace.data_dir)
+    except UserError:
+        return False
     return {entry.name for entry in result.entries} <= names
 
 
