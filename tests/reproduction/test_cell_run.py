@@ -105,7 +105,7 @@ def test_one_cell_is_run_again_and_judged(place: Path) -> None:
 def test_an_experiment_is_recorded_with_both_numbers(place: Path) -> None:
     places = ("--workspace", place / "workspace", "--ledger", place / "ledger", "--where", "here")
     before = (place / "ledger" / "jain-wallace.jsonl").read_bytes()
-    change = ("--with", "subject.training.epochs=2", "--cause", "Less training.", "--explains", "jain-wallace/*/sst/*")
+    change = ("--with", "subject.training.epochs=2", "--cause", "Less <i>training</i>.", "--explains", "jain-wallace/*/sst/*")
     done = heedful("reproduce", "--cell", CELL, *change, *places)
     assert done.exit_code == 0, done.output
     (experiment,) = read_experiments(place / "ledger")
@@ -119,7 +119,9 @@ def test_an_experiment_is_recorded_with_both_numbers(place: Path) -> None:
     assert (place / "ledger" / "jain-wallace.jsonl").read_bytes() == before
     page = place / "ledger.html"
     assert heedful("reproduce", "--page", page, *places[2:4]).exit_code == 0
-    assert "Less training." in page.read_text(encoding="utf-8")
+    html = page.read_text(encoding="utf-8")
+    assert "Less &lt;i&gt;training&lt;/i&gt;." in html
+    assert "<i>training" not in html
 
 
 def test_cheap_cells_are_repeated_and_compared(place: Path, tmp_path: Path) -> None:
