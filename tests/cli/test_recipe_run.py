@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from heedful.cli.recipe_run import summary_record
-from heedful.papers import judged_tolerance, published, trial_result
-from heedful.papers.jain_wallace import SCORE_TOLERANCE, JainWallaceOptions
+from heedful.papers import published
+from heedful.papers.jain_wallace import JainWallaceOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.results import Statistic, summary_frame
 from heedful.store.recipe import Artefact, Recipe
@@ -44,7 +44,7 @@ def test_rows_have_the_published_number_its_tolerance_and_the_verdict(monkeypatc
         monkeypatch,
         "jain-wallace",
     )
-    assert (near["published"], near["tolerance"], near["verdict"]) == (theirs, SCORE_TOLERANCE, "inside")
+    assert (near["published"], near["tolerance"], near["verdict"]) == (theirs, 0.02, "inside")
     assert not {"published", "tolerance", "verdict"} & (far.keys() | other.keys())
     [miss] = rows(trial, [Statistic("f1", value=theirs - 0.021)], monkeypatch, "jain-wallace")
     assert miss["verdict"] == "outside"
@@ -59,11 +59,13 @@ def test_another_protocol_has_no_published_numbers(monkeypatch: pytest.MonkeyPat
     assert "published" not in row
 
 
-def test_means_are_judged_and_standard_deviations_are_not() -> None:
+def test_means_are_judged_and_standard_deviations_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = first(JainWallaceOptions(corpora=("sst",), encoders=("bilstm",)).recipes(), Agreement)
-    result = trial_result(trial, Artefact(summary=summary_frame([])), "jain-wallace")
+    statistics = [
+        Statistic(metric, "attention~gradient", "class 0", value=0.3) for metric in ("mean", "significant", "std")
+    ]
     judged = {
-        metric: judged_tolerance(result, metric, "attention~gradient") for metric in ("mean", "significant", "std")
+        row["metric"]: (row["tolerance"], row["verdict"] is not None)
+        for row in rows(trial, statistics, monkeypatch, "jain-wallace")
     }
-    assert judged == {"mean": 0.1, "significant": 0.13, "std": None}
-    assert judged_tolerance(result, "mean", "gradient~random") is None
+    assert judged == {"mean": (0.1, True), "significant": (0.13, True), "std": (None, False)}

@@ -180,9 +180,11 @@ def failure_lines(failed: Sequence[Outcome], workspace: Workspace) -> list[str]:
 
 def _published_fields(result: Result, metric: str, method: str, subset: str) -> dict[str, Json]:
     """The published number of a row of a summary, its tolerance and the verdict; empty where nothing is published."""
-    from heedful.papers import judged_tolerance
+    from heedful.papers.published_cells import judged_twin
 
-    number = result.compare(metric, method, subset, judged_tolerance(result, metric, method))
+    cell = result.cell_name(metric, method, subset)
+    twin = judged_twin(cell)
+    number = result.judge(metric, method, subset, trial=twin.trial if twin and twin.key == cell.key else "")
     if number.published is None:
         return {}
     return {"published": number.published, "tolerance": number.tolerance, "verdict": number.judgement}

@@ -6,6 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,8 +25,10 @@ from heedful.cli.options import (
     QuickOption,
     TableOptions,
     WorkspaceOptions,
+    output_option,
 )
 from heedful.cli.recipe_run import print_plan, run_recipes, say_columns, say_end
+from heedful.cli.reproduce_command import update_from_workspace
 
 if TYPE_CHECKING:
     from heedful.papers.paper_options import PaperOptions
@@ -39,6 +42,7 @@ SELECT_HELP = (
     "Checkpoint selection: dev (dev split), paper (test split) or code (as in the published code: test score for base "
     "models, training loss for adversaries)."
 )
+LEDGER_HELP = "Write our numbers into the ledger in this folder, usually `reproduction`."
 SAMPLING_HELP = "Training examples of students: fixed for all seeds, as in the paper, or redrawn per seed."
 CONTROL_HELP = (
     "Leave out the attention of another seed, a control that the paper lacks and that takes a second training."
@@ -173,6 +177,7 @@ def run(
         bool, typer.Option("--dry-run", help="List what would run and how long it takes, without running it.")
     ] = False,
     json_file: JsonOption = None,
+    ledger: Annotated[Path | None, output_option("--ledger", help=LEDGER_HELP)] = None,
     what: Annotated[str | None, typer.Argument(help=WHAT_HELP, is_eager=True, callback=_check_what)] = None,
     help_wanted: Annotated[
         bool,
@@ -193,6 +198,10 @@ def run(
         raise UserError("--text-column and the other column options need --data; give a file")
     if data is not None and choice.corpora:
         raise UserError("--only selects corpora of the paper, --data your own texts; leave one of them out")
+    if ledger is not None and (data is not None or choice.quick or what.endswith(".py")):
+        raise UserError("--ledger compares a paper's corpora with print; leave out --data, --quick and Python files")
+    if ledger is not None and any("/" in name or "\\" in name for name in choice.checkpoints or ()):
+        raise UserError("--ledger would name a folder of this machine; give --checkpoint by name, such as minilm")
     settings = choice.settings()
     if data is not None:
         settings["user_data"] = papers.UserData(data, table.columns())
@@ -217,6 +226,8 @@ def run(
     if dry_run:
         return 0
     code = run_recipes(recipes, workspace, pool, json_file, paper=paper)
+    if ledger is not None:
+        update_from_workspace(paper, workspace, ledger, settings, recipes)
     say_end(workspace)
     return code
 

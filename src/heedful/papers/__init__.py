@@ -19,10 +19,11 @@ from heedful.models.encoders import BiLSTM
 from heedful.names import choose_name
 from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
 from heedful.papers.attefa import AttefaOptions
-from heedful.papers.chapter import Result, SectionExtras, flat_settings, selection_table
+from heedful.papers.chapter import Measurement, Result, SectionExtras, flat_settings, measure_published, selection_table
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.paper_options import PaperOptions, UserData
+from heedful.papers.published import CellName
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.artefact_files import IndexEntry
@@ -48,6 +49,7 @@ class Paper:
         build_figures: figures over all corpora.
         section: what is added to the section of one result of this chapter, given all index entries.
         beside_distribution: a figure of a trial of this chapter with what the paper published of the same numbers.
+        measure: our numbers of the published cells that stand beside a result.
         sources: where this paper has trials of earlier papers, by the name of the trial.
         shown_trials: trials of other papers that are shown here if they examine a model of this paper.
         has_own_models: whether its models differ from those of all other papers.
@@ -63,6 +65,7 @@ class Paper:
     build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
     section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = lambda result, entries: SectionExtras()
     beside_distribution: Callable[[Result, Figure], Figure] = lambda result, figure: figure
+    measure: Callable[[Result], dict[CellName, Measurement]] = measure_published
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False
@@ -122,6 +125,7 @@ PAPERS: Mapping[str, Paper] = {
             AttefaOptions,
             attefa.tables,
             attefa.figures,
+            measure=attefa.measure,
         ),
         Paper(
             "disagreement",
@@ -145,6 +149,7 @@ PAPERS: Mapping[str, Paper] = {
             _scaffold_chapter.tables,
             _scaffold_chapter.figures,
             _scaffold_chapter.section,
+            measure=_scaffold_chapter.measure,
             shown_trials=frozenset({"performance"}),
             has_own_models=True,
             has_transformers=True,
@@ -157,29 +162,6 @@ def find_paper(name: str) -> Paper:
     """The paper with this name."""
     remedy = f"choose from {', '.join(PAPERS)}, or name a Python file"
     return PAPERS[choose_name("paper", name, PAPERS, remedy=remedy)]
-
-
-def judged_tolerance(result: Result, metric: str, method: str = "") -> float | None:
-    """The acceptable difference between our number and the published one; None where the tables judge none.
-
-    Tolerances that depend on other numbers of a table, or are bands on one side, are in the tables only.
-    """
-    match result.paper, result.trial, metric:
-        case "jain-wallace", "performance", "f1" | "accuracy":
-            return jain_wallace.SCORE_TOLERANCE
-        case "jain-wallace", "agreement", "mean" | "significant" if method.startswith("attention~"):
-            return jain_wallace.TAU_TOLERANCE if metric == "mean" else jain_wallace.SHARE_TOLERANCE
-        case "wiegreffe-pinter", "uniform-baseline" | "guided-model" | "adversarial-tradeoff", "f1":
-            return None if method == "adversary" else wiegreffe_pinter.F1_TOLERANCE
-        case "wiegreffe-pinter", "adversarial-tradeoff", "tvd":
-            return wiegreffe_pinter.TVD_TOLERANCE
-        case "attefa", "attefa", _:
-            return attefa.mean_tolerance(result, metric)
-        case "disagreement", "performance" | "uniform-baseline", "accuracy" if result.is_bilstm:
-            return disagreement.ACCURACY_TOLERANCE
-        case "disagreement", "agreement", "mean" if result.is_bilstm:
-            return disagreement.tau_tolerance(method)
-    return None
 
 
 def trial_result(trial: Trial, artefact: Artefact, paper: str) -> Result:

@@ -16,9 +16,10 @@ from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
 from heedful.formatting import format_number
 from heedful.papers import PAPERS, assign_papers
-from heedful.papers.chapter import CorpusStatistics, Result, SectionExtras, flat_settings, training_rules
+from heedful.papers.chapter import Result, SectionExtras, flat_settings, training_rules
 from heedful.papers.example_texts import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.papers.published import setting_label
+from heedful.papers.workspace_results import OTHER_CHAPTER, combine_runs, model_key, trial_groups
 from heedful.report.explorer import delete_stale_pages, write_explorer
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.report.page import MODEL_FOLDER, Chapter, Link, Page, Section, report_pages
@@ -32,7 +33,7 @@ from heedful.report.text_sources import (
     read_chosen_texts,
 )
 from heedful.report.text_table import FOLDER
-from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
+from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
 from heedful.store.recipe import Json, json_digest
 from heedful.store.workspace import Workspace
@@ -42,7 +43,6 @@ from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError, user_path
 
-OTHER_CHAPTER = "other"
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
 _MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
@@ -143,13 +143,11 @@ class _Builder:
         self.by_name = {entry.name: entry for entry in entries}
         self.sources = find_model_texts(entries)
         self.texts = {source.model: source for source in self.sources if source.split == "test"}
-        self.trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
-        self.groups: dict[str, list[IndexEntry]] = {}
-        for entry in self.trials:
-            self.groups.setdefault(entry.group, []).append(entry)
+        self.groups = trial_groups(entries)
+        self.trials = [entry for runs in self.groups.values() for entry in runs]
         self.rivals: dict[tuple[str, ...], list[IndexEntry]] = {}
         for entries_of_group in self.groups.values():
-            self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
+            self.rivals.setdefault(model_key(entries_of_group[0]), []).append(entries_of_group[0])
         self.opened: dict[str, StoredArtefact] = {}
         self.chosen: dict[str, frozenset[str] | None] = {}
         self.runs: dict[str, _Run] = {}
@@ -292,32 +290,10 @@ class _Builder:
         )
 
     def _result(self, group: str) -> Result:
-        runs = [self.runs[entry.name] for entry in self.groups[group]]
-        first = runs[0]
-        facts = first.entry.facts
-        summaries = [run.entry.open().summary for run in runs]
-        notes = first.model_notes
-        sizes = {
-            split: tuple(int(str(count)) for count in _as_dict(counts).values())
-            for split, counts in _as_dict(notes.get("sizes")).items()
-        }
-        vocabulary = notes.get("vocabulary")
-        statistics = CorpusStatistics(sizes, vocabulary if isinstance(vocabulary, int) else None, first.mean_length)
-        return Result(
-            str(facts["trial"]),
-            self.papers.get(first.entry.name, OTHER_CHAPTER),
-            corpus=str(facts.get("corpus") or ""),
-            encoder=str(facts.get("encoder") or ""),
-            attention=str(facts.get("attention") or ""),
-            summary=combine_seeds([summary for summary in summaries if summary]),
-            n_seeds=len(summaries),
-            entries=tuple(run.entry for run in runs),
-            settings=first.entry.settings,
-            recipe=first.recipe,
-            embeddings=str(facts.get("embeddings") or ""),
-            quick=bool(facts.get("quick")),
-            corpus_statistics=statistics,
-        )
+        runs = self.groups[group]
+        first = self.runs[runs[0].name]
+        paper = self.papers.get(first.entry.name, OTHER_CHAPTER)
+        return combine_runs(runs, paper, first.recipe, first.model_notes, first.mean_length)
 
     def _sections(self, results: Mapping[str, Result]) -> tuple[Section, ...]:
         """The sections of a chapter; runs of one trial on one model that differ in their settings share one."""
@@ -382,7 +358,7 @@ class _Builder:
     def _variant(self, group: str) -> list[str]:
         """The settings by which this group differs from others of the same trial on models of the same kind."""
         first = self.groups[group][0]
-        rivals = self.rivals[_model_key(first)]
+        rivals = self.rivals[model_key(first)]
         settings = [
             f"{name.replace('_', ' ')} {_format_setting(value)}"
             for name, value in first.settings.items()
@@ -443,18 +419,6 @@ def _damage_notes(damages: Mapping[str, str]) -> tuple[str, ...]:
     notes = [f"Not in this report: {damage}." for damage in list(damages.values())[:_SHOWN_DAMAGES]]
     more = len(damages) - len(notes)
     return (*notes, f"{more} more artefacts are damaged.") if more else tuple(notes)
-
-
-def _model_key(entry: IndexEntry) -> tuple[str, ...]:
-    return tuple(str(entry.facts.get(name) or "") for name in ("corpus", "encoder", "attention", "trial"))
-
-
-def _sort_key(entry: IndexEntry) -> tuple[object, ...]:
-    *model, trial = _model_key(entry)
-    order = list(catalogue.TRIALS)
-    rank = order.index(trial) if trial in order else len(order)
-    seed = entry.facts.get("seed")
-    return *model, rank, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
 
 
 def _readable(name: str) -> str:
