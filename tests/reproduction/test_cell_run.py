@@ -105,7 +105,14 @@ def test_one_cell_is_run_again_and_judged(place: Path) -> None:
 def test_an_experiment_is_recorded_with_both_numbers(place: Path) -> None:
     places = ("--workspace", place / "workspace", "--ledger", place / "ledger", "--where", "here")
     before = (place / "ledger" / "jain-wallace.jsonl").read_bytes()
-    change = ("--with", "subject.training.epochs=2", "--cause", "Less <i>training</i>.", "--explains", "jain-wallace/*/sst/*")
+    change = (
+        "--with",
+        "subject.training.epochs=2",
+        "--cause",
+        "Less <i>training</i>.",
+        "--explains",
+        "jain-wallace/*/sst/*",
+    )
     done = heedful("reproduce", "--cell", CELL, *change, *places)
     assert done.exit_code == 0, done.output
     (experiment,) = read_experiments(place / "ledger")
