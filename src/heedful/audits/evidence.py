@@ -68,7 +68,7 @@ READ_AT_ONCE = 100
 """Further texts that are read together."""
 POOL_WORDS, MIN_POOL = 40_000, 200
 """Of long texts fewer are read to draw the sample: so many words, but not fewer than so many texts."""
-FIRST_BLOCKS = (1, 2, 4, 8, 12)
+FIRST_BLOCKS: tuple[int, ...] = (1, 2, 4, 8, 12)
 """Where the first blocks end; from the very first one the time of the others is estimated."""
 BLOCK_TEXTS = 8
 """Texts of every other block. All methods finish a block before the next one, so small blocks lose little when the time
