@@ -150,6 +150,7 @@ def test_a_run_replaces_its_own_cells_and_keeps_all_others(tmp_path: Path) -> No
         "not run",
     ]
     assert share_inside([*records.values()]).startswith("1 of 2 inside (2 of 1631")
+    assert "0 of 0" not in share_inside(read_ledger(tmp_path, "disagreement"))
     first = ledger_file(tmp_path, "attefa").read_bytes()
     update_ledger(tmp_path, "attefa", {})
     assert ledger_file(tmp_path, "attefa").read_bytes() == first

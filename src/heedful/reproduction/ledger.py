@@ -259,4 +259,6 @@ def share_inside(records: Sequence[LedgerRecord]) -> str:
     counts = count_verdicts(records)
     judged = counts["inside"] + counts["outside"] + counts["undefined"]
     run = len(records) - counts["not run"]
+    if not run:
+        return f"not run yet ({len(records)} published numbers)"
     return f"{counts['inside']} of {judged} inside ({run} of {len(records)} published numbers run)"
