@@ -1,0 +1,70 @@
+"""The sections of the site: which pages stand where. A page that does not exist yet is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Section:
+    """A caption in the sidebar.
+
+    Args:
+        pages: names of documents without suffix; a page with others below it is followed by `generated` ones.
+    """
+
+    caption: str
+    pages: tuple[str, ...]
+
+
+SECTIONS = (
+    Section(
+        "Tutorials",
+        (
+            "tutorials",
+            "tutorials/audit_your_classifier",
+            "tutorials/explain_one_text",
+            "tour",
+            "audit",
+            "language_models",
+            "own_models",
+            "own_trials",
+            "scaffold",
+            "study",
+            "cluster",
+        ),
+    ),
+    Section("Reproduce", ("papers", "reproduction")),
+    Section("Reference", ("methods/index", "trials/index", "measures/index", "models", "api/index", "bibliography")),
+    Section("Understand", ("questions/index", "gallery", "coming_from", "faq")),
+    Section("Operate", ("workspace", "devices", "speed")),
+    Section("Project", ("CONTRIBUTING", "roadmap", "SECURITY", "CHANGELOG")),
+)
+
+
+def toctree(pages: Sequence[str], *, caption: str = "", hidden: bool = True) -> str:
+    """The directive that places pages below the page that it stands in."""
+    options = [f":caption: {caption}"] if caption else []
+    options += [":hidden:"] if hidden else []
+    return "\n".join(["```{toctree}", *options, "", *pages, "```", ""])
+
+
+def write_navigation(source: Path, children: Mapping[str, Sequence[str]]) -> None:
+    """Add the tree of pages to the start page, and to each index page the pages of its folder.
+
+    Args:
+        children: names of the pages below each index page.
+    """
+    start = source / "index.md"
+    trees = []
+    for section in SECTIONS:
+        pages = [
+            page for page in section.pages if (source / f"{page}.md").exists() or (source / f"{page}.rst").exists()
+        ]
+        trees.append(toctree(pages, caption=section.caption))
+    start.write_text(start.read_text(encoding="utf-8") + "\n" + "\n".join(trees), encoding="utf-8")
+    for index, pages in children.items():
+        path = source / f"{index}.md"
+        path.write_text(path.read_text(encoding="utf-8") + "\n" + toctree(pages), encoding="utf-8")
