@@ -14,6 +14,7 @@ from sphinx.cmd.build import build_main
 
 from docs.builder.api_pages import write_api_pages
 from docs.builder.checks import check_site
+from docs.builder.command_pages import write_commands_page
 from docs.builder.examples import example_explainer
 from docs.builder.gallery import gallery_text, make_audits, make_pages
 from docs.builder.navigation import write_navigation
@@ -73,6 +74,7 @@ def write_sources(source: Path, build: Path) -> None:
         "measures/index": write_measure_pages(source / "measures"),
         "api/index": write_api_pages(source / "api"),
     }
+    write_commands_page(source / "commands.md")
     write_bibliography(source / "bibliography.md")
     write_notebook_pages(source, build)
     write_navigation(source, children)

@@ -37,7 +37,10 @@ SECTIONS = (
         ),
     ),
     Section("Reproduce", ("papers", "reproduction")),
-    Section("Reference", ("methods/index", "trials/index", "measures/index", "models", "api/index", "bibliography")),
+    Section(
+        "Reference",
+        ("methods/index", "trials/index", "measures/index", "models", "commands", "api/index", "bibliography"),
+    ),
     Section("Understand", ("questions/index", "gallery", "coming_from", "faq")),
     Section("Operate", ("workspace", "devices", "speed")),
     Section("Project", ("CONTRIBUTING", "roadmap", "SECURITY", "CHANGELOG")),
