@@ -21,7 +21,6 @@ extensions = [
     "myst_parser",
     "sphinx_design",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
 ]
 html_theme = "furo"
@@ -41,12 +40,12 @@ nitpicky = True
 # Names of other libraries: their inventories are on the internet, and the build needs none.
 nitpick_ignore_regex = [("py:.*", ".*")]
 
-autosummary_generate = True
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
+napoleon_use_ivar = True
 default_role = "literal"
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

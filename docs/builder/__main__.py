@@ -72,7 +72,7 @@ def write_sources(source: Path, build: Path) -> None:
         "questions/index": write_question_pages(source / "questions", source / "_static" / "questions", audits),
         "trials/index": write_trial_pages(source / "trials"),
         "measures/index": write_measure_pages(source / "measures"),
-        "api/index": write_api_pages(source / "api"),
+        **{f"api/{page}": names for page, names in write_api_pages(source / "api").items()},
     }
     write_commands_page(source / "commands.md")
     write_bibliography(source / "bibliography.md")
@@ -84,14 +84,18 @@ def main() -> int:
     """Write the sources, run Sphinx with warnings as errors, check the pages."""
     parser = argparse.ArgumentParser(prog="python -m docs.builder")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site")
+    parser.add_argument(
+        "--again", action="store_true", help="Keep the sources of the last call, to try the configuration."
+    )
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "site", help="Folder for models and sources.")
     arguments = parser.parse_args()
     begun, build, source = time.perf_counter(), arguments.build.resolve(), arguments.build.resolve() / "source"
-    shutil.rmtree(source, ignore_errors=True)
     shutil.rmtree(arguments.folder, ignore_errors=True)
-    source.mkdir(parents=True)
     os.environ.setdefault("HEEDFUL_DATA", str(build / "data"))
-    write_sources(source, build)
+    if not arguments.again:
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir(parents=True)
+        write_sources(source, build)
     written = time.perf_counter()
     os.environ["HEEDFUL_SITE_SOURCE"] = str(source)
     words = ["-b", "html", "-W", "--keep-going", "-q", "-E", "-j", "2", "-c", str(DOCS), "-d", str(build / "doctrees")]

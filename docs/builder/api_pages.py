@@ -1,4 +1,4 @@
-"""The API reference: an autosummary of every public name of every public package."""
+"""The API reference: a page for every public name of every public package."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
+
+from docs.builder.reference_pages import markdown_text, paragraphs, table
 
 PACKAGES = (
     "heedful",
@@ -27,21 +29,44 @@ MODULES = ("heedful.types", "heedful.results", "heedful.tasks")
 """Modules of the ground floor, whose names others use in signatures."""
 
 
-def write_api_pages(folder: Path) -> list[str]:
-    """A page per package with its first paragraph and its names; Sphinx writes the pages of the names."""
-    folder.mkdir(parents=True)
-    pages = []
-    for package in (*PACKAGES, *MODULES):
-        names = public_names(package)
-        text = f"# {package}\n\n{_first_paragraph(package)}\n\n```{{eval-rst}}\n.. currentmodule:: {package}\n\n"
-        text += ".. autosummary::\n   :toctree: names\n   :nosignatures:\n\n"
-        text += "".join(f"   {name}\n" for name in names) + "```\n"
+def write_api_pages(folder: Path) -> dict[str, list[str]]:
+    """A page per package with its names, and one per name; returns the pages below each page of `folder`.
+
+    A name that several packages offer has its page below the last of them, which is the most specific.
+    """
+    (folder / "names").mkdir(parents=True)
+    packages = (*PACKAGES, *MODULES)
+    homes = {
+        id(getattr(importlib.import_module(package), name)): package
+        for package in packages
+        for name in public_names(package)
+    }
+    children: dict[str, list[str]] = {"index": list(packages)}
+    for package in packages:
+        module, rows = importlib.import_module(package), []
+        children[package] = []
+        for name in public_names(package):
+            member: object = getattr(module, name)
+            home = homes[id(member)]
+            rows.append((f"[{name}](names/{home}.{name}.md)", markdown_text(paragraphs(member)[0])))
+            if home == package:
+                (folder / "names" / f"{package}.{name}.md").write_text(
+                    _name_page(package, name, member), encoding="utf-8"
+                )
+                children[package].append(f"names/{package}.{name}")
+        text = f"# {package}\n\n{_first_paragraph(package)}\n\n" + table(("name", "what it is"), rows)
         (folder / f"{package}.md").write_text(text, encoding="utf-8")
-        pages.append(package)
     text = "# API reference\n\nThe public names. Everything else may change without notice.\n\n"
-    text += "".join(f"- [{page}]({page}.md): {_first_paragraph(page)}\n" for page in pages)
+    text += "".join(f"- [{package}]({package}.md): {_first_paragraph(package)}\n" for package in packages)
     (folder / "index.md").write_text(text, encoding="utf-8")
-    return pages
+    return children
+
+
+def _name_page(package: str, name: str, member: object) -> str:
+    directive = "autoclass" if inspect.isclass(member) else "autofunction"
+    options = "   :members:\n" if inspect.isclass(member) else ""
+    source = f".. currentmodule:: {package}\n\n.. {directive}:: {name}\n{options}"
+    return f"# {name}\n\n```{{eval-rst}}\n{source}```\n"
 
 
 def public_names(package: str) -> Sequence[str]:
