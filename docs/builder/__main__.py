@@ -72,7 +72,7 @@ def write_sources(source: Path, build: Path) -> None:
         "questions/index": write_question_pages(source / "questions", source / "_static" / "questions", audits),
         "trials/index": write_trial_pages(source / "trials"),
         "measures/index": write_measure_pages(source / "measures"),
-        **{f"api/{page}": names for page, names in write_api_pages(source / "api").items()},
+        "api/index": write_api_pages(source / "api"),
     }
     write_commands_page(source / "commands.md")
     write_bibliography(source / "bibliography.md")

@@ -1,4 +1,4 @@
-"""The API reference: a page for every public name of every public package."""
+"""The API reference: a page per public package with all its public names."""
 
 from __future__ import annotations
 
@@ -29,44 +29,40 @@ MODULES = ("heedful.types", "heedful.results", "heedful.tasks")
 """Modules of the ground floor, whose names others use in signatures."""
 
 
-def write_api_pages(folder: Path) -> dict[str, list[str]]:
-    """A page per package with its names, and one per name; returns the pages below each page of `folder`.
+def write_api_pages(folder: Path) -> list[str]:
+    """A page per package: a table of its names, then each of them; returns the names of the pages.
 
-    A name that several packages offer has its page below the last of them, which is the most specific.
+    A name that several packages offer is documented by the last of them, which is the most specific.
     """
-    (folder / "names").mkdir(parents=True)
+    folder.mkdir(parents=True)
     packages = (*PACKAGES, *MODULES)
-    homes = {
-        id(getattr(importlib.import_module(package), name)): package
-        for package in packages
-        for name in public_names(package)
-    }
-    children: dict[str, list[str]] = {"index": list(packages)}
+    homes = {id(_member(package, name)): f"{package}.{name}" for package in packages for name in public_names(package)}
     for package in packages:
-        module, rows = importlib.import_module(package), []
-        children[package] = []
+        rows, sections = [], []
         for name in public_names(package):
-            member: object = getattr(module, name)
+            member = _member(package, name)
             home = homes[id(member)]
-            rows.append((f"[{name}](names/{home}.{name}.md)", markdown_text(paragraphs(member)[0])))
-            if home == package:
-                (folder / "names" / f"{package}.{name}.md").write_text(
-                    _name_page(package, name, member), encoding="utf-8"
-                )
-                children[package].append(f"names/{package}.{name}")
+            rows.append((f"{{py:obj}}`{name} <{home}>`", markdown_text(paragraphs(member)[0])))
+            if home == f"{package}.{name}":
+                sections.append(_directive(name, member))
         text = f"# {package}\n\n{_first_paragraph(package)}\n\n" + table(("name", "what it is"), rows)
+        if sections:
+            source = f".. currentmodule:: {package}\n\n" + "\n".join(sections)
+            text += f"\n```{{eval-rst}}\n{source}```\n"
         (folder / f"{package}.md").write_text(text, encoding="utf-8")
     text = "# API reference\n\nThe public names. Everything else may change without notice.\n\n"
     text += "".join(f"- [{package}]({package}.md): {_first_paragraph(package)}\n" for package in packages)
     (folder / "index.md").write_text(text, encoding="utf-8")
-    return children
+    return [*packages]
 
 
-def _name_page(package: str, name: str, member: object) -> str:
-    directive = "autoclass" if inspect.isclass(member) else "autofunction"
-    options = "   :members:\n" if inspect.isclass(member) else ""
-    source = f".. currentmodule:: {package}\n\n.. {directive}:: {name}\n{options}"
-    return f"# {name}\n\n```{{eval-rst}}\n{source}```\n"
+def _member(package: str, name: str) -> object:
+    member: object = getattr(importlib.import_module(package), name)
+    return member
+
+
+def _directive(name: str, member: object) -> str:
+    return f".. autoclass:: {name}\n   :members:\n" if inspect.isclass(member) else f".. autofunction:: {name}\n"
 
 
 def public_names(package: str) -> Sequence[str]:

@@ -24,6 +24,8 @@ class PageElements(HTMLParser):
         anchors: ids and names.
         headings: levels in the order of the page.
         faults: what a page must not have.
+        styles: style sheets and style attributes.
+        scripts: the text of all scripts, with the data from which they make rows.
     """
 
     links: list[tuple[str, str]] = field(default_factory=list)
@@ -31,10 +33,15 @@ class PageElements(HTMLParser):
     headings: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     styles: list[str] = field(default_factory=list)
-    _in_style: bool = False
+    scripts: list[str] = field(default_factory=list)
+    _inside: str = ""
 
     def __post_init__(self) -> None:
         super().__init__()
+
+    def has_anchor(self, name: str) -> bool:
+        """Whether the page has an element of this id, or data of this id from which a script makes one."""
+        return name in self.anchors or any(f'"{name}"' in script for script in self.scripts)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         named = {name: value or "" for name, value in attributes}
@@ -52,15 +59,15 @@ class PageElements(HTMLParser):
             self.headings.append(int(tag[1]))
         if int(named.get("tabindex") or 0) > 0:
             self.faults.append("an element that changes the order of the keyboard")
-        self._in_style = tag == "style"
+        self._inside = tag
         self.styles.append(named.get("style", ""))
 
     def handle_endtag(self, tag: str) -> None:
-        self._in_style = False
+        self._inside = ""
 
     def handle_data(self, data: str) -> None:
-        if self._in_style:
-            self.styles.append(data)
+        if self._inside in ("style", "script"):
+            (self.styles if self._inside == "style" else self.scripts).append(data)
 
 
 def read_page(path: Path) -> PageElements:
@@ -103,7 +110,7 @@ def _page_faults(path: Path, page: PageElements, pages: dict[Path, PageElements]
         target = target / "index.html" if target.is_dir() else target
         if not target.exists():
             yield f"a link leads nowhere: {address}"
-        elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+        elif parts.fragment and target in pages and not pages[target].has_anchor(unquote(parts.fragment)):
             yield f"a link leads to no anchor: {address}"
 
 

@@ -47,6 +47,31 @@ SECTIONS = (
 )
 
 
+CARDS = {
+    "methods/index": (
+        "Methods",
+        "What each is made of, costs, promises and cannot show, with a picture of the same sentence.",
+    ),
+    "questions/index": (
+        "How to read a verdict",
+        "Every question of an audit with its null, its picture and its literature.",
+    ),
+    "gallery": ("Gallery", "Real pages: audits of three models, explained texts, a report, the rating of a study."),
+    "trials/index": ("Trials", "One claim each, from the papers of the debate."),
+    "commands": ("Commands", "All commands and options."),
+    "api/index": ("API reference", "The public names of the library."),
+}
+"""Title and text of the cards on the start page, by page."""
+
+
+def cards() -> str:
+    """A grid of cards that lead to the generated pages."""
+    lines = ["## Look up", "", "::::{grid} 1 2 2 3", ":gutter: 2", ""]
+    for page, (title, text) in CARDS.items():
+        lines += [f":::{{grid-item-card}} {title}", f":link: {page}", ":link-type: doc", "", text, ":::", ""]
+    return "\n".join([*lines, "::::", ""])
+
+
 def toctree(pages: Sequence[str], *, caption: str = "", hidden: bool = True) -> str:
     """The directive that places pages below the page that it stands in."""
     options = [f":caption: {caption}"] if caption else []
@@ -67,7 +92,7 @@ def write_navigation(source: Path, children: Mapping[str, Sequence[str]]) -> Non
             page for page in section.pages if (source / f"{page}.md").exists() or (source / f"{page}.rst").exists()
         ]
         trees.append(toctree(pages, caption=section.caption))
-    start.write_text(start.read_text(encoding="utf-8") + "\n" + "\n".join(trees), encoding="utf-8")
+    start.write_text("\n".join((start.read_text(encoding="utf-8"), cards(), *trees)), encoding="utf-8")
     for index, pages in children.items():
         path = source / f"{index}.md"
         path.write_text(path.read_text(encoding="utf-8") + "\n" + toctree(pages), encoding="utf-8")

@@ -36,6 +36,7 @@ def faults_of(tmp_path: Path, body: str, style: str = "") -> list[str]:
 def test_a_page_without_faults_has_none(tmp_path: Path) -> None:
     body = (
         '<h2>B</h2><h3>C</h3><h2>D</h2><a href="other.html#there">x</a><a href="#top">y</a>'
+        '<script type="application/json">{"uid": "made"}</script><a href="#made">made by a script</a>'
         '<a href="https://example.org">z</a><img src="style.css" alt="a"><img src="style.css" alt="">'
     )
     assert faults_of(tmp_path, body, "p { background: url(data:image/png;base64,AA) }") == []
