@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
-from docs.builder.reference_pages import markdown_text, paragraphs, table
+from docs.builder.markdown import markdown_text, paragraphs, table
 
 PACKAGES = (
     "heedful",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from docs.builder.reference_pages import markdown_text, table
+from docs.builder.markdown import markdown_text, table
 from heedful import cli
 
 

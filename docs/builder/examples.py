@@ -108,7 +108,7 @@ def count_passes(explainer: Explainer, name: str) -> Passes:
         nonlocal forward
         forward += len(output)
         if output.requires_grad:
-            output.register_hook(count_gradient)
+            output.register_hook(count_gradient)  # type: ignore[no-untyped-call]
 
     head = explainer.model.get_submodule("network.classifier")
     handle = head.register_forward_hook(count_texts)

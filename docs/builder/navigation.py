@@ -93,6 +93,6 @@ def write_navigation(source: Path, children: Mapping[str, Sequence[str]]) -> Non
         ]
         trees.append(toctree(pages, caption=section.caption))
     start.write_text("\n".join((start.read_text(encoding="utf-8"), cards(), *trees)), encoding="utf-8")
-    for index, pages in children.items():
+    for index, names in children.items():
         path = source / f"{index}.md"
-        path.write_text(path.read_text(encoding="utf-8") + "\n" + toctree(pages), encoding="utf-8")
+        path.write_text(path.read_text(encoding="utf-8") + "\n" + toctree(names), encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import nbformat
 from nbclient import NotebookClient
 
-from docs.builder.reference_pages import raw_html
+from docs.builder.markdown import raw_html
 
 SECONDS_PER_CELL = 300
 NOTEBOOK_LINK = re.compile(r"\]\((?:notebooks/)?(\w+)\.ipynb\)")
@@ -35,7 +35,7 @@ class Notebook(Protocol):
 
 def run_notebook(path: Path, folder: Path) -> Notebook:
     """The notebook with its outputs, run in a folder; an error in a cell is an error here."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     folder.mkdir(parents=True, exist_ok=True)
     client = NotebookClient(
         notebook, timeout=SECONDS_PER_CELL, kernel_name="python3", resources={"metadata": {"path": str(folder)}}

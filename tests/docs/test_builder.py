@@ -15,8 +15,9 @@ from docs.builder.api_pages import MODULES, PACKAGES, public_names
 from docs.builder.badges import badge
 from docs.builder.checks import check_site
 from docs.builder.examples import Passes, count_passes, example_explainer
+from docs.builder.markdown import describe_type, option_rows, paragraphs
 from docs.builder.notebooks import notebook_page, run_notebook
-from docs.builder.reference_pages import describe_passes, describe_type, kinds_without, option_rows, paragraphs
+from docs.builder.reference_pages import describe_passes, kinds_without
 from heedful.attributions import Lime
 from heedful.attributions.registry import METHODS
 from heedful.option_bounds import Bounds
