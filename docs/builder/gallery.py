@@ -25,7 +25,7 @@ from heedful.training import Adam, AttributionTable, TrainedModel, Training
 
 METHODS = ("integrated-gradients", "leave-one-out", "lime", "gradient", "raw-attention", "rollout")
 """Methods of the audits of texts; controls are added."""
-MINUTES, TEXTS = 20.0, 28
+MINUTES, TEXTS, MORE_TEXTS = 20.0, 28, 84
 """The number of texts ends an audit, so that the site does not depend on the speed of the machine."""
 OTHER_SENTENCES = ("the film is awful", "the music is moving and the plot is clumsy", "the acting is fine")
 
@@ -56,12 +56,12 @@ def make_audits(build: Path, gallery: Path) -> list[ExampleAudit]:
     """Audits of the example models, with their pages in the gallery."""
     workspace, reviews = Workspace(build / "workspace"), build / "reviews.csv"
     audits = []
-    for name, title, model in (
-        ("bilstm", "a BiLSTM with attention", bilstm(reviews)),
-        ("transformer", "a small transformer", transformer(reviews)),
+    for name, title, model, texts in (
+        ("bilstm", "a BiLSTM with attention", bilstm(reviews), MORE_TEXTS),
+        ("transformer", "a small transformer", transformer(reviews), TEXTS),
     ):
         chosen = tuple(method for method in METHODS if name == "transformer" or method != "rollout")
-        options = AuditOptions(minutes=MINUTES, texts=TEXTS, methods=chosen, only_methods=True)
+        options = AuditOptions(minutes=MINUTES, texts=texts, methods=chosen, only_methods=True)
         folder = gallery / f"audit-{name}"
         result = audit(
             (model, workspace), model.corpus, options=options, workspace=workspace, out=folder, say=say_nothing
