@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check sweep storm hostile bench mutants docs badges dist lock sbom vulnerabilities matrix clean
+.PHONY: help demo test test-fast check sweep storm hostile reproduce-cheap bench mutants docs badges dist lock sbom vulnerabilities matrix clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -57,6 +57,9 @@ storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals
 
 hostile: $(VENV)/dev.stamp ## some 5000 hostile inputs to every command and the Python API: no traceback, no call without end (a quarter of an hour)
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.hostile_campaign
+
+reproduce-cheap: $(VENV)/dev.stamp ## run the cells of the ledger that took less than a minute again, and compare
+	OMP_NUM_THREADS=1 $(BIN)/heedful reproduce --cheap --workspace "$$(mktemp -d)"
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

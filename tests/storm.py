@@ -99,6 +99,8 @@ class Job:
     makes: bool = True
 
 
+UNEQUAL = ("work/.locks/", "work/.made/")
+"""Folders that differ between two runs: locks, and the records of when and how long artefacts were made."""
 KEPT = ("-w", "work", "-q")
 HERE = (*KEPT, "--json", "out.json", "--where", "here")
 RUN = ("run", "recipes.py", *KEPT, "--json", "out.json")
@@ -411,7 +413,7 @@ class Storm:
         if not job.reads_table and read_files(again) != files:
             raise SystemExit(f"{job.name} is not the same in a fork")
         made = artefacts(folder / "work") | artefacts(again / "work")
-        whole = {name: digest for name, digest in files.items() if not name.startswith("work/.locks/")}
+        whole = {name: digest for name, digest in files.items() if not name.startswith(UNEQUAL)}
         self.undisturbed[job.name] = Undisturbed(whole, made, seconds, disk_usage(folder) - before)
         self.figures[f"milliseconds of {job.name}"] = round(1000 * seconds)
 
@@ -624,7 +626,7 @@ class _OneProcess:
         found = {}
         for name, digest in read_files(self.folder).items():
             top, second, third = (*Path(name).parts, "", "", "")[:3]
-            aside = second == ".locks" or second in others
+            aside = f"{top}/{second}/" in UNEQUAL or second in others
             if second in (".partial", ".damaged"):
                 aside = third.partition(".")[0] not in self.known.wanted
             if top != "work" or not aside:

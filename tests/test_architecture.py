@@ -52,24 +52,25 @@ FORBIDDEN_CALLS = {
 }
 NOUNS = {"rating", "splitting", "training", "testing", "seeding", "formatting", "licensed", "published"}
 """Words that end like a gerund or a participle and are ordinary words of the field."""
-SHARED_NAMES = {"tables", "figures", "section"}
+SHARED_NAMES = {"tables", "figures", "section", "measure"}
 """What every paper defines: the parts of its chapter."""
 LINE_BUDGETS = {
-    "top level": 5650,
+    "top level": 5750,
     "attributions": 4600,
     "audits": 8100,
-    "cli": 1900,
+    "cli": 2300,
     "data": 6000,
     "execution": 1550,
     "measures": 2080,
     "models": 5300,
-    "papers": 3950,
-    "report": 2900,
-    "store": 3700,
+    "papers": 4650,
+    "report": 3250,
+    "reproduction": 1000,
+    "store": 3850,
     "study": 3850,
-    "testing": 850,
+    "testing": 950,
     "training": 3700,
-    "trials": 6050,
+    "trials": 6150,
 }
 """Lines of source that a package may have. Growth needs a larger budget in the same commit, with the reason."""
 BUDGET_SLACK = 250

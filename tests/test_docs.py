@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from heedful import catalogue, cli, papers
 from heedful.audits import audit_run
 from heedful.audits.time_budget import TimeBudget
-from heedful.cli import attefa_command, run_command
+from heedful.cli import attefa_command, reproduce_command, run_command
 from heedful.cli.audit_command import REQUIREMENT_CODE
 from heedful.data import download
 from heedful.data.download import FETCHABLE
@@ -182,7 +182,8 @@ def heedful(words: list[str]) -> str:
             patch.setattr(runner, "find_spec", lambda name: name)  # Ray is not used
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             for command in (attefa_command, run_command):
-                patch.setattr(command, "print_plan", lambda recipes, workspace: None)
+                patch.setattr(command, "print_plan", lambda recipes, workspace, in_detail=False: None)
+            patch.setattr(reproduce_command, "run_cell", lambda *_, update: 0)
             patch.setattr(download, "fetch", fetchable)
             patch.setattr(study_app, "serve", lambda *_, per_address: None)
         result = CliRunner().invoke(cli.app, words)

@@ -71,3 +71,19 @@ TILES = ((Pixels((((0.0, 0.0, 0.0),),)), PatchScores(((0.1, NAN), (0.7, -0.9))))
 )
 def test_the_rows_of_a_figure(figure: Figure, rows: list[tuple[str | float | None, ...]]) -> None:
     assert figure.cells()[1] == rows
+
+
+def test_published_quartiles_stand_beside_ours_and_are_missing_where_there_are_none() -> None:
+    groups = ((Series("class 0", (1.0, 2.0, 3.0)), Series("class 1", (2.0,))),)
+    chart = Violin("v", Axis("x"), Axis("bin"), ("a",), groups, published=(((0.5, 1.5, 2.5), ()),))
+    names, rows = chart.cells()
+    assert len(names) == 9
+    assert rows[0][-3:] == (0.5, 1.5, 2.5)
+    assert rows[1][-3:] == (None, None, None)
+    assert any(1.5 in shape.xs.tolist() for shape in chart.draw().shapes)
+
+
+def test_published_shares_are_drawn_at_their_height() -> None:
+    chart = Histogram("h", Axis("x", (0.0, 1.0)), (Series("ours", (0.1,)),), 2, published=(Series("p", (0.25, 0.75)),))
+    assert chart.draw().shapes[-1].ys.tolist() == [0.0, 0.25, 0.25, 0.75, 0.75, 0.0]
+    assert len(chart.draw().legend) == 2

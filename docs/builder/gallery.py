@@ -17,6 +17,8 @@ from heedful.data import Digits, Patches
 from heedful.explanation import explanations_page
 from heedful.models import SmallViT
 from heedful.report import write_report
+from heedful.reproduction.ledger import read_ledger
+from heedful.reproduction.ledger_page import write_ledger_page
 from heedful.study import Ranking, StudyAnswers, StudyOptions, build_study, rate_study
 from heedful.study.answers import competition_ranks
 from heedful.study.design import Slot
@@ -27,6 +29,7 @@ METHODS = ("integrated-gradients", "leave-one-out", "lime", "gradient", "raw-att
 """Methods of the audits of texts; controls are added."""
 MINUTES, TEXTS, MORE_TEXTS = 20.0, 28, 84
 """The number of texts ends an audit, so that the site does not depend on the speed of the machine."""
+LEDGER = Path(__file__).parents[2] / "reproduction"
 OTHER_SENTENCES = ("the film is awful", "the music is moving and the plot is clumsy", "the acting is fine")
 
 
@@ -79,6 +82,7 @@ def make_pages(build: Path, gallery: Path, explainer: Explainer) -> list[Gallery
     run(papers.demo(synthetic=True), demo)
     write_report(demo, gallery / "report")
     _rate_simulated_study(build, gallery)
+    write_ledger_page({name: read_ledger(LEDGER, name) for name in papers.PAPERS}, LEDGER, gallery / "ledger.html")
     return [
         GalleryPage(
             "Audit of a BiLSTM",
@@ -109,6 +113,12 @@ def make_pages(build: Path, gallery: Path, explainer: Explainer) -> list[Gallery
             "report/index.html",
             "The trials of the demo: does attention explain a BiLSTM that was trained on a generated corpus?",
             "heedful report",
+        ),
+        GalleryPage(
+            "The ledger of published numbers",
+            "ledger.html",
+            "Every published number of the five papers, and ours, from the folder `reproduction` of the repository.",
+            "heedful reproduce --page ledger.html",
         ),
         GalleryPage(
             "Rating of a study",

@@ -9,11 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Section:
-    """A caption in the sidebar.
-
-    Args:
-        pages: names of documents without suffix; a page with others below it is followed by `generated` ones.
-    """
+    """A caption in the sidebar with the names of its pages, without suffix."""
 
     caption: str
     pages: tuple[str, ...]
@@ -56,7 +52,10 @@ CARDS = {
         "How to read a verdict",
         "Every question of an audit with its null, its picture and its literature.",
     ),
-    "gallery": ("Gallery", "Real pages: audits of three models, explained texts, a report, the rating of a study."),
+    "gallery": (
+        "Gallery",
+        "Real pages: audits of three models, explained texts, a report, the ledger, the rating of a study.",
+    ),
     "trials/index": ("Trials", "One claim each, from the papers of the debate."),
     "commands": ("Commands", "All commands and options."),
     "api/index": ("API reference", "The public names of the library."),
@@ -88,9 +87,7 @@ def write_navigation(source: Path, children: Mapping[str, Sequence[str]]) -> Non
     start = source / "index.md"
     trees = []
     for section in SECTIONS:
-        pages = [
-            page for page in section.pages if (source / f"{page}.md").exists() or (source / f"{page}.rst").exists()
-        ]
+        pages = [page for page in section.pages if (source / f"{page}.md").exists()]
         trees.append(toctree(pages, caption=section.caption))
     start.write_text("\n".join((start.read_text(encoding="utf-8"), cards(), *trees)), encoding="utf-8")
     for index, names in children.items():

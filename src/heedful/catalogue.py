@@ -25,7 +25,7 @@ from heedful.data.text_corpora import (
     TwentyNewsSports,
 )
 from heedful.models.attentive import Additive, Attention, Dot
-from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
+from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
@@ -73,8 +73,9 @@ ENCODERS: Mapping[str, type[Encoder]] = {
     "gru": GRU,
     "convolution": Convolution,
     "average": Average,
-    "perceptron": Perceptron,
 }
+ENCODER_ALIASES = {"perceptron": "average", "mlp": "average"}
+"""What papers call the same encoder, and its name here, which stored results have."""
 ATTENTIONS: Mapping[str, Callable[[], Attention]] = {"additive": Additive, "dot": Dot}
 TRIALS: Mapping[str, type[Trial]] = {
     trial.name: trial

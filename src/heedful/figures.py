@@ -31,6 +31,8 @@ DOTTED = (1.5, 1.5)
 _DASHES = ((), (5.0, 2.0), DOTTED, (6.0, 2.0, 1.5, 2.0))
 _WIDTH = 5.6
 _MAX_LABEL = 26
+_MATRIX_CELL = (36.0, 26.0)
+"""Width and height in points: "−0.01" with space on all sides."""
 _MAX_MARKERS, _MAX_POINTS = 400, 4000
 _MAX_LISTED_POINTS = 60
 
@@ -95,7 +97,6 @@ class Note:
     text: str
     x: float | None
     y: float
-    size: float = 9.5
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Drawing:
         is_table: whether columns are labelled above and there are no axes.
         corner: a remark above the drawing.
         is_square: whether both axes have the same scale.
+        cell: least width and height of a cell of a table in points, which decide the size of the drawing.
     """
 
     shapes: tuple[Shape, ...]
@@ -141,6 +143,7 @@ class Drawing:
     is_table: bool = False
     corner: str = ""
     is_square: bool = False
+    cell: tuple[float, float] | None = None
 
 
 class Chart(ABC):
@@ -206,6 +209,8 @@ class Violin(Chart):
     Args:
         bins: labels of the rows, bottom to top.
         groups: the series of each bin, with the same names in the same order; empty ones are not drawn.
+        source: metric of the numbers, by which published ones are found.
+        published: quartiles of the same, by bin and place of the series; empty where there are none.
     """
 
     title: str
@@ -213,6 +218,8 @@ class Violin(Chart):
     y: Axis
     bins: tuple[str, ...]
     groups: tuple[tuple[Series, ...], ...]
+    source: str = ""
+    published: tuple[tuple[tuple[float, ...], ...], ...] = ()
 
     def draw(self) -> Drawing:
         """Violins where there are three different values, else dots or a stroke."""
@@ -223,18 +230,28 @@ class Violin(Chart):
             for lane, series in enumerate(group):
                 middle, numbers = row + 0.42 - height * (lane + 0.5), finite(series.values)
                 shapes += _violin(numbers, middle, height, _series_color(lane))
+                shapes += _published_quartiles(self._published(row, lane), middle - 0.49 * height)
                 notes.append(Note(f"n={len(numbers)}", None, middle))
         legend = _legend_boxes(self.groups[0] if self.groups else ())
+        if any(map(any, self.published)):
+            legend.append(("published quartiles", tuple(_published_quartiles((0.0, 0.0, 0.0), 0.0))))
         return _row_drawing(shapes, self.x, self.bins, notes, legend, self.y.label)
 
     def cells(self) -> Cells:
-        """Number of values and quartiles by bin and series."""
-        rows: list[_Row] = [
-            (name, series.name, *_quartiles(series))
-            for name, group in zip(self.bins, self.groups, strict=True)
-            for series in group
-        ]
-        return [self.y.label or "group", "series", *_QUARTILES], rows
+        """Number of values and quartiles by bin and series, and the published quartiles."""
+        has_published = any(map(any, self.published))
+        rows: list[_Row] = []
+        for row, (name, group) in enumerate(zip(self.bins, self.groups, strict=True)):
+            for lane, series in enumerate(group):
+                theirs: _Row = (self._published(row, lane) or (None, None, None)) if has_published else ()
+                rows.append((name, series.name, *_quartiles(series), *theirs))
+        further = [f"published {name}" for name in _QUARTILES[1:]] if has_published else []
+        return [self.y.label or "group", "series", *_QUARTILES, *further], rows
+
+    def _published(self, row: int, lane: int) -> tuple[float, ...]:
+        """The published quartiles of a series in a bin; empty where there are none."""
+        lanes = self.published[row] if row < len(self.published) else ()
+        return lanes[lane] if lane < len(lanes) else ()
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((self.x, series.values) for group in self.groups for series in group)
@@ -246,13 +263,20 @@ class Violin(Chart):
 
 @dataclass(frozen=True)
 class Histogram(Chart):
-    """Overlaid histograms on common bins, each series normalised to sum 1."""
+    """Overlaid histograms on common bins, each series normalised to sum 1.
+
+    Args:
+        source: metric or pair of methods of the numbers, by which published ones are found.
+        published: published shares of instances in the same bins, drawn as lines.
+    """
 
     title: str
     x: Axis
     series: tuple[Series, ...]
     bins: int = 30
     y: Axis = Axis("share of instances")
+    source: str = ""
+    published: tuple[Series, ...] = ()
 
     def draw(self) -> Drawing:
         """Filled steps."""
@@ -265,7 +289,13 @@ class Histogram(Chart):
             xs, ys = edges.repeat(2), np.concatenate([[0.0], shares, [0.0]])
             shapes.append(Shape(xs, ys, fill=_series_color(number), opacity=0.5, is_closed=True))
             shapes.append(Shape(xs, ys, stroke=_series_color(number), width=1.0))
-        return Drawing(tuple(shapes), self.x, self.y, tuple(_legend_boxes(self.series)), grid="y")
+        legend = _legend_boxes(self.series)
+        for number, outline in enumerate(self.published):
+            xs, ys = edges.repeat(2), np.concatenate([[0.0], np.asarray(outline.values).repeat(2), [0.0]])
+            dashes = _DASHES[number % len(_DASHES)]
+            shapes.append(Shape(xs, ys, stroke=INK, width=1.3, dashes=dashes))
+            legend.append((outline.name, (replace(_line((0.0, 0.0), (0.0, 0.0), INK, 1.3), dashes=dashes),)))
+        return Drawing(tuple(shapes), self.x, self.y, tuple(legend), grid="y")
 
     def cells(self) -> Cells:
         """Number of values and quartiles by series."""
@@ -514,18 +544,24 @@ class Matrix(Chart):
     limits: tuple[float, float] = (-1.0, 1.0)
 
     def draw(self) -> Drawing:
-        """Orange for positive and blue for negative cells, as strong as their share of the limits."""
-        size = 9.5 if len(self.columns) <= 14 else 8
+        """Orange for positive and blue for negative cells, as strong as their share of the limits.
+
+        Methods against themselves have numbers over the columns, which the names of the rows explain.
+        """
         shapes, notes = [], []
         for row, values in enumerate(self.values):
             for column, value in enumerate(values):
                 if shade := self._shade(value):
                     color = NEGATIVE if shade < 0 else POSITIVE
                     shapes.append(_box(column - 0.48, row - 0.46, column + 0.48, row + 0.46, color, abs(shade)))
-                notes.append(Note(two_decimals(value, missing="–"), column, row, size))
+                notes.append(Note(two_decimals(value, missing="–"), column, row))
         across, down = ([*enumerate(map(short_label, names))] for names in (self.columns, self.rows))
+        if self.rows == self.columns and len(self.rows) > 1:
+            down = [(row, f"{name}  {row + 1}") for row, name in down]
+            across = [(column, str(column + 1)) for column, _ in across]
         x, y = Axis("", (-0.5, len(across) - 0.5)), Axis("", (len(down) - 0.5, -0.5))
-        return Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
+        table = Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
+        return replace(table, cell=_MATRIX_CELL)
 
     def cells(self) -> Cells:
         """The cells."""
@@ -534,10 +570,6 @@ class Matrix(Chart):
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((Axis(""), row) for row in self.values)
-
-    @property
-    def size(self) -> tuple[float, float]:
-        return max(_WIDTH, 1.9 + 0.5 * len(self.columns)), 1.0 + max(0.8, 0.38 * len(self.rows))
 
     def _shade(self, value: float | None) -> float:
         """Strength in [-1, 1], measured from zero if the limits enclose it, else from the lower limit."""
@@ -735,6 +767,14 @@ def _violin(numbers: Array, middle: float, height: float, color: str) -> Iterato
     for quartile, dashes in zip(quartiles(numbers), (DOTTED, (), DOTTED), strict=True):
         ends = (middle - 0.22 * height, middle + 0.22 * height)
         yield replace(_line((quartile, quartile), ends, INK, 1.3), dashes=dashes)
+
+
+def _published_quartiles(quartiles: Sequence[float], at: float) -> Iterator[Shape]:
+    """A thin line from the lower to the upper quartile with a dot at the median."""
+    if len(quartiles) == 3:
+        low, median, high = quartiles
+        yield _line((low, high), (at, at), INK, 1.2)
+        yield Shape(np.asarray([median]), np.asarray([at]), stroke=INK, width=4.0, marker=DOT)
 
 
 def _bin_range(values: Array) -> tuple[float, float]:

@@ -121,6 +121,24 @@ def order_of_magnitude(amount: float) -> int:
     return math.ceil(amount / unit) * unit
 
 
+def format_duration(seconds: float) -> str:
+    """A time in its two largest units.
+
+    >>> [format_duration(seconds) for seconds in (0.04, 3.21, 59.6, 754, 12_000, 200_000)]
+    ['0.04 s', '3.2 s', '1 min 0 s', '12 min 34 s', '3 h 20 min', '2 d 8 h']
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if (whole := round(seconds)) < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if (minutes := round(seconds / 60)) < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
+
+
 def more_minutes(count: int) -> str:
     """
     >>> more_minutes(1), more_minutes(20)

@@ -36,7 +36,7 @@ from heedful.models.transformer import Transformer, TransformerModel, check_trai
 from heedful.store.model_folder import FolderIdentity, KnownIdentity, ModelIdentity, identify_source
 from heedful.store.recipe import to_json
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.types import Model, Task, Tokenizer, UserError, user_path
+from heedful.types import OWN_MODELS_PAGE, Model, Task, Tokenizer, UserError, user_path
 
 if TYPE_CHECKING:  # as in models: its import takes seconds
     from transformers import PreTrainedConfig as NetworkConfig
@@ -49,7 +49,7 @@ PromptText: TypeAlias = "str | Sequence[Mapping[str, str]]"
 """A prompt with `{text}` where the text stands, or the messages of a chat, each with `role` and `content`."""
 ACCEPTED = (
     "a folder or hub id, (network, tokenizer) of transformers, (model, tokenizer) of heedful, a LoadedModel, or "
-    "(recipe of a model, workspace)"
+    f"(recipe of a model, workspace); {OWN_MODELS_PAGE} shows how to make a heedful model of any PyTorch network"
 )
 
 

@@ -91,16 +91,21 @@ class TableView:
 
     Args:
         rows: one cell per column; None is shown as "undefined". A column with published numbers is shown as three
-            (ours, published, difference), and as four where there is a tolerance.
+            (ours, published, difference), and as four where there is a tolerance; in a wide table as one, with the
+            published number below ours.
         note: a sentence or two below the table.
+        groups: a heading for each column that neighbors share, empty for a column without one.
     """
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.groups and len(self.groups) != len(self.columns):
+            raise ValueError(f"table {self.caption!r}: {len(self.groups)} groups over {len(self.columns)} columns")
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.caption!r}: {len(row)} cells under {len(self.columns)} columns")

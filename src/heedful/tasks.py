@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from heedful.measures.classification import accuracy, f1, f1_macro, mean_squared_error, roc_auc
 from heedful.measures.rank_correlation import pearson
-from heedful.types import Task
+from heedful.types import OWN_MODELS_PAGE, Task, UserError
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class BinaryClassification(Task):
 
     def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Binary cross-entropy of each example."""
+        if logits.shape[-1] != self.num_outputs:
+            raise UserError(
+                f"the model gives {logits.shape[-1]} logits for two classes, and its task has one: give it the task "
+                f"MulticlassClassification(2) (see {OWN_MODELS_PAGE})"
+            )
         targets = labels.to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits.squeeze(-1), targets, reduction="none")
 

@@ -61,6 +61,10 @@ def first_line(error: Exception) -> str:
     return line.rstrip(".:")
 
 
+OWN_MODELS_PAGE = "docs/own_models.md"
+"""The page about networks that heedful does not know by itself."""
+
+
 def check_choice(name: str, value: str, choices: object) -> None:
     """Raise a `UserError` unless the value is a member of a Literal type.
 

@@ -26,13 +26,14 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.audits import evidence, schedule
 from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit
-from heedful.audits.audit_run import CORE_METHODS, VERDICTS, AuditRun, read_state
+from heedful.audits.audit_run import CORE_METHODS, AuditRun, read_state
+from heedful.audits.audit_tables import basis
 from heedful.audits.evidence import BlockAttention, BlockAttributions, BlockErasure, BlockSearch
 from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.questions import QUESTIONS
 from heedful.audits.schedule import AuditOptions, audit
 from heedful.audits.time_budget import FURTHER_METHODS, PASS, LeaveOut, TimeBudget
-from heedful.audits.topics import SIDE_TEXTS
+from heedful.audits.topics import SIDE_TEXTS, VERDICTS
 from heedful.audits.work_list import WorkItem
 from heedful.data.columns import TableColumns
 from heedful.data.words import Words
@@ -758,6 +759,7 @@ def test_too_little_time_for_verdicts_is_a_result_with_the_minutes_that_would_de
     note = result.untested[VERDICTS]
     assert re.search(r"about \d+ more minute.*minutes=\d+", note)
     assert any(note in line for line in lines)
+    assert note in basis(result)
     assert html.escape(note) in (tmp_path / "o" / "index.html").read_text(encoding="utf-8")
     monkeypatch.undo()
     whole = audit(explainer, Sums(), options=options(), workspace=tmp_path / "w")

@@ -6,20 +6,25 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from heedful import __version__, cli, papers
-from heedful.cli import attefa_command, demo_command, run_command
+from heedful.cli import attefa_command, console, demo_command, run_command
 from heedful.cli.options import MAX_ATTEFA_SEEDS
 from heedful.data import download
 from heedful.data.synthetic import Mock
 from heedful.execution import runner
 from heedful.papers import paper_options
-from heedful.papers.jain_wallace import single_model_trials
+from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
+from heedful.store.provenance import made_key
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.trained_model import TrainedModel
@@ -137,7 +142,115 @@ def test_a_dry_run_counts_what_is_to_make_and_makes_nothing(tmp_path: Path) -> N
     assert result.exit_code == 0
     for count in ("3 models", "3 trials", "0 of 6"):
         assert count in result.output
+    assert "unknown" in result.output
     assert not (tmp_path / "work").exists()
+
+
+def test_a_dry_run_expects_another_seed_to_take_as_long_as_the_finished_ones(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "work")
+    path = recipe_file(tmp_path, SEEDS)
+    recipes = runner.recipes_from_file(path)
+    workspace.get(recipes[0])
+    for name, seconds in ((recipes[0], 50.0), (recipes[0].dependencies[0], 4000.0)):
+        record = f'{{"date":"d","heedful":"0","seconds":{seconds},"torch":"2"}}'
+        workspace.write_document(made_key(workspace.artefact_name(name)), record)
+    result = heedful("run", path, "-w", tmp_path / "work", "--dry-run")
+    # Two of three seeds are left: two models of 4000 seconds and two trials of 50.
+    lines = {line.split()[0]: line for line in result.output.splitlines() if line.strip()}
+    assert "2 h 15 min" in lines["Expected"]
+    assert "2 h 13 min" in lines["model"]
+    assert "1 min 40 s" in lines["performance"]
+
+
+VARIANTS = """
+from tests.tiny import subject
+from heedful.trials import AdversarialAttention
+
+def recipes():
+    return [AdversarialAttention(subject(), epsilon, limit=4) for epsilon in (0.05, 0.01)]
+"""
+
+
+def test_results_name_what_distinguishes_them_and_the_end_names_time_and_next_command(tmp_path: Path) -> None:
+    result = heedful("run", recipe_file(tmp_path, VARIANTS), "-w", tmp_path / "my work", "--workers", "1")
+    lines = [line for line in result.output.splitlines() if line.startswith("adversarial-attention")]
+    assert ["epsilon 0.05" in line.partition(":")[0] for line in lines] == [True, False]
+    assert ["epsilon 0.01" in line.partition(":")[0] for line in lines] == [False, True]
+    assert "exact" not in "".join(lines)  # the same for both
+    assert result.output.splitlines()[-1].endswith(f"heedful report --workspace '{tmp_path / 'my work'}'")
+
+
+def test_a_redirected_run_prints_lines_about_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "LineProgress", partial(console.LineProgress, interval=0.0))
+    words = ("run", recipe_file(tmp_path, SEEDS), "--workers", "1", "--json", tmp_path / "out.json")
+    lines = [line for line in heedful(*words, "-w", tmp_path / "work").stderr.splitlines() if "all recipes" in line]
+    assert [f"{count} of 6" in lines[-1] for count in (5, 6)] == [False, True]
+    assert len(lines) > 6  # the epochs of models are steps, too
+    assert "all recipes" not in heedful(*words, "-w", tmp_path / "other", "--quiet").stderr
+
+
+def test_no_line_is_printed_before_its_time(capfd: pytest.CaptureFixture[str]) -> None:
+    progress = console.LineProgress(interval=60.0)
+    with progress.task("work", 2) as step:
+        step()
+        assert capfd.readouterr().err == ""
+        progress.last -= 61
+        step(1, "loss 0.5")
+        step()
+    assert capfd.readouterr().err.count("work 2 of 2 (loss 0.5)") == 1
+
+
+@pytest.mark.parametrize("paper", papers.PAPERS)
+def test_the_help_of_a_paper_has_its_options_and_defaults_only(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    options = {field.name for field in fields(papers.PAPERS[paper].options)}
+    group = cast(TyperGroup, get_command(cli.app))
+    flags = {str(option.name): option.opts[0] for option in group.commands["run"].params}
+    shown = heedful("run", paper, "--help")
+    assert shown.exit_code == 0
+    for field in fields(run_command.PaperChoice):
+        assert (f" {flags[field.name]} " in shown.output) == (field.name in options), field.name
+    assert all(corpus in shown.output for corpus in papers.PAPERS[paper].options.default_corpora())
+    general = heedful("run", "--help").output
+    assert all(f" {flags[field.name]} " in general for field in fields(run_command.PaperChoice))
+
+
+def test_what_a_paper_does_by_default_is_what_its_help_says() -> None:
+    for paper in papers.PAPERS.values():
+        defaults = paper.options.defaults()
+        lists = ("encoders", "attentions", "checkpoints", "normalizers")
+        named: dict[str, Any] = {name: defaults[name] for name in ("n_seeds", "n_bases", *lists) if defaults.get(name)}
+        corpus = {"scaffold": "fashion-mnist", "attefa": "mock-1"}.get(paper.name, "sst")
+        options = paper.options(corpora=(corpus,))
+        if paper.name != "disagreement":
+            named.pop("checkpoints", None)
+        assert paper.options(corpora=(corpus,), **named).recipes() == options.recipes()
+
+
+def test_without_the_control_half_of_the_models_are_trained() -> None:
+    every, fewer = (
+        runner.topological_order(JainWallaceOptions(corpora=("sst",), without_control=off).recipes())
+        for off in (False, True)
+    )
+    assert [sum(isinstance(recipe, TrainedModel) for recipe in plan) for plan in (every, fewer)] == [12, 6]
+
+
+@pytest.mark.parametrize(
+    ("paper", "words"),
+    [
+        ("jain-wallace", ("--only", "SST,imdb", "--encoder", "Perceptron", "--attention", "ADDITIVE")),
+        ("Jain_Wallace", ("--only", "sst", "--only", "imdb", "--encoder", "average", "--attention", "additive")),
+    ],
+)
+def test_names_are_understood_in_any_case_and_with_commas(
+    paper: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planned: list[Recipe] = []
+    monkeypatch.setattr(papers, "paper_recipes", lambda options: options.recipes())
+    monkeypatch.setattr(run_command, "print_plan", lambda recipes, workspace, in_detail: planned.extend(recipes))
+    assert heedful("run", paper, *words, "--dry-run", "-w", tmp_path).exit_code == 0
+    options = JainWallaceOptions(("sst", "imdb"), data_dir=Workspace(tmp_path).data_dir, encoders=("average",))
+    assert planned == replace(options, attentions=("additive",)).recipes()
 
 
 def test_a_second_run_makes_nothing(finished: Path) -> None:
@@ -302,6 +415,7 @@ def test_the_json_file_gets_its_folder_and_replaces_an_old_one(finished: Path, t
     ("words", "named"),
     [
         (["run", "unknown"], "jain-wallace"),
+        (["run", "jainwallace"], "did you mean jain-wallace"),
         (["run", "absent.py"], "absent.py"),
         (["run", "jain-wallace", "--only", "sst2"], "'sst2'"),
         (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "'rnn'"),
@@ -313,6 +427,7 @@ def test_the_json_file_gets_its_folder_and_replaces_an_old_one(finished: Path, t
         (["run", "attefa", "--data", "mine.csv", "--only", "sst"], "--only"),
         (["run", "scaffold", "--lambda", "0.1"], "--lambda"),
         (["run", "jain-wallace", "--select", "dev", "--size", "9"], "--select, --size"),
+        (["explain", "absent", "a text", "-m", "lime(error=0.05),gradeint"], "did you mean gradient"),
         (["run", "attefa", "--start", "warm"], "'warm'"),
         (["attefa", "--data", "absent.csv", "--start", "warm"], "'warm'"),
         (["run", "attefa", "--select", "best"], "'best'"),

@@ -405,7 +405,56 @@ def _jain_table_2() -> Iterator[Row]:
                 )
 
 
+_SHARES = {
+    "attention~gradient": "fig2_tau_grad_hist",
+    "attention~leave-one-out(distribution)": "tau_loo_hist",
+    "epsilon_max": "fig4_emaxjsd_hist",
+}
+_QUARTILES = {"median_change": "fig3_permutation_violin", "epsilon_max": "fig5_emaxjsd_violin"}
+_CENTERS = {1: (0.5,), 2: (0.3, 0.7), 3: (0.233, 0.5, 0.767)}
+"""Where the violin of each class stands in its bin, by the number of classes."""
+_BINS = ("[0.00,0.25)", "[0.25,0.50)", "[0.50,0.75)", "[0.75,1.00)")
+
+
+def distributions() -> dict[str, dict]:
+    """The decoded figures of all 72 models in ten-thousandths: shares by class, quartiles by bin and class."""
+    models = {}
+    for corpus in catalogue.CORPORA:
+        for encoder, their_encoder in _JAIN_ENCODERS.items():
+            for attention, theirs in _JAIN_ATTENTIONS.items():
+                name = f"{_JAIN_CORPORA.get(corpus, corpus)}+{their_encoder}+{theirs}"
+                if figures := _load_json("jw_online_figures").get(name):
+                    centers = _CENTERS[len(figures[_SHARES["epsilon_max"]])]
+                    models[f"{corpus} {encoder} {attention}"] = {
+                        "shares": {
+                            ours: [[round(1e4 * share) for share in drawn["frac"]] for drawn in figures[key]]
+                            for ours, key in _SHARES.items()
+                        },
+                        "quartiles": {
+                            ours: [_class_quartiles(figures[key].get(label, []), centers) for label in _BINS]
+                            for ours, key in _QUARTILES.items()
+                        },
+                    }
+    return models
+
+
+def _class_quartiles(violins: list[dict], centers: tuple[float, ...]) -> list[list[int]]:
+    """The quartiles of each class, empty for a class without a violin."""
+    drawn = {violin["centre"]: [round(1e4 * value) for value in violin["q25_q50_q75"]] for violin in violins}
+    return [drawn.get(center, []) for center in centers]
+
+
+def write_distributions(path: Path) -> None:
+    """One model per line."""
+    about = "Figures 2 to 5 of Jain & Wallace and their online versions, decoded from the authors' SVG files; 1e-4."
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(model, separators=(',', ':'))}" for name, model in distributions().items()
+    )
+    path.write_text(f'{{"_meta": {json.dumps(about)}, "models": {{\n{lines}\n}}}}\n', encoding="utf-8")
+
+
 if __name__ == "__main__":
     path = Path(__file__).parents[2] / "src" / "heedful" / "papers" / "published_tables" / "numbers.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows()])
+    write_distributions(path.with_name("distributions.json"))

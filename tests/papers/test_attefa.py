@@ -106,18 +106,18 @@ def test_check_14_is_judged_as_the_specification_says() -> None:
     )
     assert {row[0]: row[3] for row in table("attefa", "What was expected", *given).rows} == {
         "sst, BiLSTM: AtteFa": "outside",
-        "sst, Perceptron: AtteFa": "inside",
+        "sst, Average: AtteFa": "inside",
         "sst, BiLSTM: JSD": "inside",
         # Below .55, but what its own collapse would give.
-        "mock-1, Perceptron: AtteFa (high, or that of its own collapse)": "inside",
+        "mock-1, Average: AtteFa (high, or that of its own collapse)": "inside",
         "mock-1, BiLSTM: AtteFa": "outside",
-        "mock-5, Perceptron: AtteFa": "outside",
+        "mock-5, Average: AtteFa": "outside",
         "mock-10, BiLSTM: AtteFa": "outside",
-        "mock-3q, Perceptron: AtteFa": "inside",
-        "mock-4q, Perceptron: AtteFa": "outside",
+        "mock-3q, Average: AtteFa": "inside",
+        "mock-4q, Average: AtteFa": "outside",
         # Lower on average, higher for one seed.
-        "mock-1: AtteFa of BiLSTM minus that of Perceptron, the largest of 2 seeds": "outside",
-        "Perceptron: rank correlation of AtteFa with informative words, 4 synthetic corpora": "inside",
+        "mock-1: AtteFa of BiLSTM minus that of Average, the largest of 2 seeds": "outside",
+        "Average: rank correlation of AtteFa with informative words, 4 synthetic corpora": "inside",
     }
 
 
@@ -130,19 +130,19 @@ def test_table_3_has_tolerances_by_encoder_and_only_for_bands_with_two_sides() -
     )
     rows = {(row[0], row[1]): row[2] for row in table("attefa", "Table 3", *given).rows}
     assert rows["sst, BiLSTM", "AtteFa"] == Comparison(0.08, 0.076, 0.03)
-    assert rows["sst, Perceptron", "AtteFa"] == Comparison(0.40, 0.3645, 0.06)
+    assert rows["sst, Average", "AtteFa"] == Comparison(0.40, 0.3645, 0.06)
     assert rows["sst, BiLSTM", "JSD"] == Comparison(0.6, 0.626, 0.04)
-    assert rows["mock-5, Perceptron", "AtteFa"] == Comparison(0.50, 0.4987, 0.03)
-    assert rows["mock-1, Perceptron", "AtteFa"] == Comparison(0.80, 0.8153)
-    assert rows["mock-1, Perceptron", "collapse"] == Comparison(0.5, None)
+    assert rows["mock-5, Average", "AtteFa"] == Comparison(0.50, 0.4987, 0.03)
+    assert rows["mock-1, Average", "AtteFa"] == Comparison(0.80, 0.8153)
+    assert rows["mock-1, Average", "collapse"] == Comparison(0.5, None)
 
 
 def test_tables_4_and_5_have_a_row_per_adversary_and_none_of_other_base_models() -> None:
     given = (ours("mock-1", "average", [0.8, 0.7]), ours("sst", "bilstm", [0.08, 0.09, 0.07]))
     fourth, fifth = (table("attefa", f"Table {number}", *given) for number in (4, 5))
     assert [row[:4] for row in fourth.rows] == [
-        ("mock-1, Perceptron", "10 against 10", 0.8, 0.784),
-        ("mock-1, Perceptron", "50 against 10", 0.7, 0.86),
+        ("mock-1, Average", "10 against 10", 0.8, 0.784),
+        ("mock-1, Average", "50 against 10", 0.7, 0.86),
     ]
     assert len(fifth.rows) == 3
     assert fifth.rows[0][2:4] == (0.08, attefa_seed_rows("sst", "bilstm")[0]["attefa"])
@@ -154,7 +154,7 @@ def test_figures_1_and_2_hold_our_adversaries_and_the_nine_published_ones() -> N
     assert isinstance(violin, Violin)
     assert violin.bins == ("sst",)
     counts = {series.name: len(series.values) for series in violin.groups[0]}
-    assert counts == {"BiLSTM, ours": 2, "BiLSTM, published": 9, "Perceptron, ours": 1, "Perceptron, published": 9}
+    assert counts == {"BiLSTM, ours": 2, "BiLSTM, published": 9, "Average, ours": 1, "Average, published": 9}
     assert isinstance(synthetic, Violin)
     assert [len(series.values) for series in synthetic.groups[0]] == [0, 0, 1, 9]
     assert isinstance(plane, Scatter)

@@ -23,6 +23,7 @@ from heedful.papers.published import (
     attefa_seed_rows,
     find_published,
     protocol_differences,
+    published_distributions,
     published_sizes,
     published_tradeoff,
 )
@@ -369,3 +370,19 @@ def test_the_published_curve_bears_the_names_of_our_summary(corpus: str) -> None
     found = {key: value for key, value in found.items() if key[1] != "uniform"}
     assert len(found) == 3 * len(published_tradeoff(corpus)) + 1
     assert {key: value_of(summary, *key) for key in found} == pytest.approx(found)
+
+
+def test_published_distributions_are_those_of_the_decoded_figures() -> None:
+    theirs = published_distributions("sst", "bilstm", "additive")
+    decoded = json.loads((Path(__file__).parent / "published_tables" / "jw_online_figures.json").read_text())[
+        "sst+lstm+tanh"
+    ]
+    for name, key in (("attention~gradient", "fig2_tau_grad_hist"), ("epsilon_max", "fig4_emaxjsd_hist")):
+        for ours, drawn in zip(theirs.shares[name], decoded[key], strict=True):
+            assert ours == pytest.approx(drawn["frac"], abs=5e-5)
+            assert sum(ours) == pytest.approx(1, abs=5e-3)
+    first = decoded["fig3_permutation_violin"]["[0.00,0.25)"]
+    assert theirs.quartiles["median_change"][0] == tuple(
+        pytest.approx(violin["q25_q50_q75"], abs=5e-5) for violin in first
+    )
+    assert published_distributions("rotten-tomatoes", "bilstm", "additive") == ({}, {})

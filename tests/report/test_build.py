@@ -31,8 +31,9 @@ from heedful.papers import PAPERS
 from heedful.papers.chapter import Result, SectionExtras
 from heedful.papers.example_texts import example_heatmaps
 from heedful.papers.jain_wallace import jain_wallace_trials, single_model_trials
-from heedful.report.build import build_page, summary_tables, write_report
+from heedful.report.build import build_page, write_report
 from heedful.report.page import Page, Section
+from heedful.report.summaries import summary_tables
 from heedful.report.text_sources import collect_texts, find_model_texts
 from heedful.results import Finding, Statistic, Verdict, combine_seeds, summary_frame
 from heedful.store import artefact_files as store
@@ -138,8 +139,9 @@ def test_published_numbers_are_beside_results_of_their_corpus_and_protocol(
     sections: dict[str, Section], replicated: Page
 ) -> None:
     found = {
-        (section.experiment, section.about.get("solver"), section.about.get("epsilon")): published_numbers(section)
+        (part.experiment, part.about.get("solver"), part.about.get("epsilon")): published_numbers(part)
         for section in replicated.papers[0].sections
+        for part in section.variants or (section,)
     }
     assert {0.0472, 0.0348} & found["permutation", None, None]
     assert found["performance", None, None] >= {0.78352}
@@ -401,14 +403,42 @@ def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, 
     assert labels == ["seed 0", "seed 1"]
     addresses = {link.address for section in sections.values() for link in section.texts}
     assert {path.relative_to(report).as_posix() for path in report.glob("texts/*.html")} == addresses
+    pages = "".join(path.read_text(encoding="utf-8") for path in report.glob("models/*.html"))
+    assert all(f'href="../{address}"' in pages for address in addresses)
+
+
+def test_each_model_has_a_page_and_the_index_links_every_section(sections: dict[str, Section], report: Path) -> None:
+    pages = {path.name: path.read_text(encoding="utf-8") for path in report.glob("models/*.html")}
+    assert {*pages} == {section.model for section in sections.values()}
+    assert len(pages) == 2
     index = (report / "index.html").read_text(encoding="utf-8")
-    assert all(f'href="{address}"' in index for address in addresses)
+    addresses = set(re.findall(r'href="models/([^"#]+)#([^"]+)"', index))
+    assert all(f'id="{anchor}"' in pages[name] for name, anchor in addresses)
+    assert len({anchor for _, anchor in addresses} - {"at-jain-wallace"}) == len(sections)
+    for section in sections.values():
+        assert html.escape(section.claim, quote=False) in pages[section.model]
+        assert all((section.title in page) == (name == section.model) for name, page in pages.items())
+
+
+def test_runs_that_differ_in_settings_alone_share_a_section_with_the_published_one_first(replicated: Page) -> None:
+    [section] = [each for each in replicated.papers[0].sections if each.experiment == "adversarial-attention"]
+    settings = [(variant.about["solver"], variant.about["epsilon"]) for variant in section.variants]
+    assert settings[0] == ("search", "0.05")
+    assert sorted(settings[1:]) == [("exact", "0.01"), ("exact", "0.05"), ("search", "0.01")]
+    assert len(section.findings) == 4
+    [side_by_side] = section.tables
+    assert len(side_by_side.columns) == 5
+    shares = next(row for row in side_by_side.rows if row[0] == side_by_side.rows[1][0])
+    values = [cell.ours for cell in shares[1:] if isinstance(cell, Comparison)]
+    for value, variant in zip(values, section.variants, strict=True):
+        own = [row[1] for table in variant.tables for row in table.rows if row[0] == shares[0]]
+        assert [cell.ours for cell in own if isinstance(cell, Comparison)] == [value]
 
 
 def test_the_same_workspace_gives_the_same_bytes_in_every_file(report: Path, second: tuple[Path, Counter[str]]) -> None:
     files = [{path.relative_to(f): path.read_bytes() for path in f.rglob("*.html")} for f in (report, second[0])]
     assert files[0] == files[1]
-    assert len(files[0]) == 4
+    assert len(files[0]) == 6
 
 
 def test_without_attributions_a_section_says_that_there_is_no_explorer(workspace: Workspace, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from heedful.report.text_sources import (
     tabulate_texts,
 )
 from heedful.report.text_table import (
+    FOLDER,
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
     ScoreCell,
@@ -87,7 +88,7 @@ def texts_in(workspace: Workspace) -> TextTable:
 def write_all(workspace: Workspace, folder: Path) -> list[Path]:
     sources = find_model_texts(workspace.entries())
     written = [write_explorer(source, sources, folder, IndexEntry.open) for source in sources]
-    delete_stale_pages(folder, {path.name for path in written})
+    delete_stale_pages(folder / FOLDER, {path.name for path in written})
     return written
 
 

@@ -423,3 +423,26 @@ def test_only_numbers_that_could_miss_are_counted_as_inside_and_every_miss_is_ma
     kinds = [row[-1].kind for row in shown.rows]
     assert kinds == ["inside", "judged", "outside", "judged", "inside", "outside", "published", "published"]
     assert re.findall(r"\d+", shown.tally) == ["2", "4", "2"]
+
+
+def test_a_wide_table_has_the_published_number_and_the_judgement_in_the_cell_of_ours() -> None:
+    cells = (Comparison(0.34, 0.32, 0.1), Comparison(0.5, 0.3, 0.1), Comparison(0.2, 0.21), Comparison(0.2, None))
+    table = TableView(
+        "",
+        ("row", "a", "b", "c", "d"),
+        (("first", *cells), ("second", "", *cells[1:])),
+        groups=("", "x", "x", "y", "y"),
+    )
+    shown = display_table(table)
+    assert not shown.is_compared
+    assert [(cell.text, cell.kind, cell.below) for cell in shown.rows[0]] == [
+        ("first", "text", ""),
+        ("0.340", "inside", "0.320"),
+        ("0.500", "outside", "0.300"),
+        ("0.200", "ours", "0.210"),
+        ("0.200", "number", ""),
+    ]
+    assert re.findall(r"\d+", shown.tally) == ["1", "3"]
+    assert shown.groups == (("", 1), ("x", 2), ("y", 2))
+    assert [heading.hint[-4:] for heading in shown.headings] == ["", "±0.1", "±0.1", "", ""]
+    assert "0.320" in Reader(chapter_html((SECTION,), (table,))).texts

@@ -66,7 +66,7 @@ def test_second_get_makes_nothing_and_gives_the_same(workspace: Workspace) -> No
     first, second = workspace.get(Bake()), workspace.get(Bake())
     assert made == [Bake()]
     assert same(first, second)
-    for hidden in (".staging", ".locks"):
+    for hidden in (".staging", ".locks", ".made"):
         shutil.rmtree(workspace.root / hidden)
     assert same(Workspace(workspace.root, data_dir=workspace.data_dir).get(Bake()), first)
     assert [path.name for path in workspace.root.iterdir()] == [workspace.artefact_name(Bake())]

@@ -18,6 +18,7 @@ from heedful.data.text_corpora import SST
 from heedful.data.words import Words
 from heedful.measures.erasure import FAITHFULNESS_MEASURES, Direction
 from heedful.models.attentive import LinearBagOfWords, random_texts
+from heedful.seeding import sample_uniform
 from heedful.tasks import BinaryClassification
 from heedful.testing import check_corpus, check_measure, check_method, check_model
 from heedful.testing.checks import CheckReport, CheckResult
@@ -27,6 +28,7 @@ RUNS = "runs"
 FINITE = "scores are finite, one per token"
 OFF = "special tokens and padding score zero"
 AGAIN = "repeated calls give equal scores"
+HASH = "scores do not depend on hash()"
 COMPANY = "the rest of the batch and padding change nothing"
 MODEL = "the model is unchanged"
 FAILING = "the model is unchanged after an error"
@@ -47,6 +49,7 @@ def test_a_method_is_checked_for_every_law() -> None:
         FINITE,
         OFF,
         AGAIN,
+        HASH,
         COMPANY,
         MODEL,
         FAILING,
@@ -117,6 +120,12 @@ def hooking_later(model: Model, batch: Batch, target: Tensor) -> Attribution:
     return hooking(model, batch, target)
 
 
+def seeded_from_hash(model: Model, batch: Batch, target: Tensor) -> Attribution:
+    seeds = torch.tensor([hash(uid) % 2**31 for uid in batch.uids])
+    scores = sample_uniform(seeds, 1, batch.mask.shape[1])[:, 0].float()
+    return Attribution(scores * batch.content_mask, batch.content_mask)
+
+
 def reversed_signs(model: Model, batch: Batch, target: Tensor) -> Attribution:
     found = good(model, batch, target)
     return replace(found, scores=-found.scores)
@@ -136,6 +145,7 @@ def reversed_signs(model: Model, batch: Batch, target: Tensor) -> Attribution:
         (gambling, {MODEL, FAILING}, "Python's random state changed"),
         (hooking, {FAILING}, "hooks changed after an error"),
         (hooking_later, {FAILING}, "hooks changed after an error in call"),
+        (seeded_from_hash, {HASH}, "differ between processes"),
         (reversed_signs, {SIGN}, "have the wrong sign"),
     ],
 )

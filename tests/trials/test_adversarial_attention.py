@@ -24,7 +24,7 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.trials.adversarial_attention import AdversarialAttention, AdversarialWeights, Solver, adversarial_methods
 from heedful.trials.adversary_search import AdversarySearchSettings
-from heedful.types import Batch, Model, Task, Trace, UserError
+from heedful.types import Batch, Model, NotApplicable, Task, Trace, UserError
 from tests.networks import TinyTransformer, batch_of, tiny
 from tests.small_models import some_batch
 from tests.tiny import subject
@@ -235,9 +235,10 @@ def test_the_search_depends_on_its_seed_and_not_on_other_rows() -> None:
 
 
 class Attentionless(Model):
-    """Not a pooled model."""
+    """A model that hides its attention."""
 
     task = BinaryClassification()
+    attention_refusal = "it is hidden"
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         raise AssertionError("must not be called")
@@ -245,10 +246,44 @@ class Attentionless(Model):
 
 def test_what_cannot_be_done_is_said() -> None:
     batch = some_batch((3,))
-    with pytest.raises(UserError, match="attentive model"):
+    with pytest.raises(NotApplicable, match="hidden"):
         trial().rows(Attentionless(), batch)
     with pytest.raises(UserError, match="classifier"):
         trial().rows(some_model(Regression()), batch)
+
+
+class Own(Model):
+    """Somebody's network, of which nothing is known but its forward pass."""
+
+    def __init__(self, inner: Model, bend: float = 0.0, heads: int = 1) -> None:
+        super().__init__()
+        self.inner, self.task, self.bend, self.heads = inner, inner.task, bend, heads
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        imposed = None if attention is None else attention[:, :, :1]
+        trace = self.inner(batch, embeddings=embeddings, attention=imposed)
+        logits = trace.logits + self.bend * trace.logits**2
+        return replace(trace, logits=logits, attention=trace.attention.expand(-1, -1, self.heads, -1, -1))
+
+
+@pytest.mark.parametrize("task", [BinaryClassification(), MulticlassClassification(2), MulticlassClassification(3)])
+def test_a_network_of_ones_own_has_the_adversaries_that_its_decoder_gives_away(task: Task) -> None:
+    model, batch = some_model(task), some_batch((3, 6, 4))
+    known, probed = trial().rows(model, batch), trial().rows(Own(model), batch)
+    assert probed["units"].tolist() == known["units"].tolist()
+    for column in ("epsilon_max", "change", "bound", "gap"):
+        assert probed[column].tolist() == pytest.approx(known[column].tolist(), abs=1e-5, nan_ok=True)
+    assert probed["epsilon_max"].gt(0.01).all()
+
+
+def test_a_network_whose_attention_does_not_add_up_to_its_logits_is_refused() -> None:
+    model, batch = some_model(), some_batch((3, 6, 4))
+    with pytest.raises(NotApplicable, match="linear"):
+        trial().rows(Own(model, bend=0.5), batch)
+    with pytest.raises(NotApplicable, match=r"\[batch 1 1 1 unit\]"):
+        trial().rows(Own(model, heads=2), batch)
+    with pytest.raises(NotApplicable, match="classifier"):
+        trial().rows(Own(some_model(Regression())), batch)
 
 
 def test_the_trial_has_a_row_for_each_test_instance_and_survives_the_disk(tmp_path: Path) -> None:

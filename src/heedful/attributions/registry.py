@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -16,6 +15,7 @@ from heedful.attributions.method import (
     on_features,
     registered_methods,
 )
+from heedful.names import choose_name
 from heedful.types import Method, UserError, check_methods, shorten
 
 METHODS: Mapping[str, Callable[[], Method]] = registered_methods()
@@ -37,9 +37,7 @@ def find_method(name: str) -> Method:
     for make in METHODS.values():
         if method_name(make()) == name:
             return make()
-    near = difflib.get_close_matches(name.lower(), METHODS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"unknown method {shorten(name)}: {hint}`heedful list` shows all methods")
+    return METHODS[choose_name("method", name, METHODS, remedy="`heedful list` shows all methods")]()
 
 
 def _with_options(method: Method, text: str) -> Method:

@@ -26,6 +26,7 @@ from heedful.audits.external_attributions import ExternalAttributions, external_
 from heedful.audits.questions import ATTENTION_FINDINGS
 from heedful.audits.rare_classes import count_representative
 from heedful.audits.time_budget import FURTHER_METHODS, TimeBudget
+from heedful.audits.topics import VERDICTS
 from heedful.audits.work_list import CONTROL_METHODS, AuditPlan, FinishedWork, WorkItem
 from heedful.data.columns import NO_COLUMN
 from heedful.data.table import EvaluationTable
@@ -49,8 +50,6 @@ if TYPE_CHECKING:  # it imports this module
 
 CORE_METHODS = ("raw-attention", "input-x-gradient", "integrated-gradients", "lime")
 """Methods that every audit examines: less time means fewer texts, not fewer of these."""
-VERDICTS = "verdicts"
-"""What is missing where there are too few texts for any."""
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
 
@@ -538,13 +537,14 @@ class AuditRun:
             texts: that represent the data and were examined.
         """
         most = count_representative(self.table["turn"][: self.budget.text_limit])
+        few = f"1 {self.plan.noun[:-1]} is" if texts == 1 else f"{texts} {self.plan.noun} are"
         if texts >= min(MIN_EXAMPLES, most) or self.write_error is not None:
             if texts < MIN_EXAMPLES:
-                self.say(f"{texts} {self.plan.noun} are too few for verdicts, which need {MIN_EXAMPLES}; add more.")
+                self.say(f"{few} too few for verdicts, which need {MIN_EXAMPLES}; add more.")
             return
         minutes = self.budget.minutes_of(self.budget.seconds(self.budget.missing(self.budget.target_blocks())))
         note = (
-            f"{texts} {self.plan.noun} are too few, {MIN_EXAMPLES} are needed; about {more_minutes(minutes)} would "
+            f"{few} too few, {MIN_EXAMPLES} are needed; about {more_minutes(minutes)} would "
             f"decide: repeat the command with --minutes {minutes} (in Python, minutes={minutes}); finished work is kept"
         )
         self.plan.left_out[VERDICTS] = note

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
+from heedful.audits.topics import VERDICTS
 from heedful.audits.verdict_rules import FAITHFUL, WayShare
 from heedful.formatting import format_number, format_share, join_names, more_minutes
 from heedful.measures.bootstrap import MIN_EXAMPLES
@@ -130,6 +131,8 @@ def basis(audit: Audit) -> str:
         f"Tested on {format_number(data.texts)} of {format_number(data.rows)} {data.noun} with {methods} "
         f"method{'' if methods == 1 else 's'}."
     ]
+    if VERDICTS in audit.untested:
+        lines.append(f"No verdicts yet: {sentence(audit.untested[VERDICTS])}")
     if data.added:
         lines.append(
             f"{format_number(data.added)} of them are of rarely predicted classes and count for these classes only."
@@ -142,8 +145,8 @@ def basis(audit: Audit) -> str:
     if truncated > 0:
         share = format_share(truncated) if truncated >= LEAST_PERCENT else "Fewer than 1 %"
         lines.append(f"{share} of the texts are longer than the model reads and were cut off.")
-    if audit.untested:
-        lines.append(f"Not tested: {', '.join(untested_labels(audit))}.")
+    if untested := [label for label in untested_labels(audit) if label != VERDICTS]:
+        lines.append(f"Not tested: {', '.join(untested)}.")
     return " ".join(lines)
 
 
@@ -153,15 +156,18 @@ def certainty(audit: Audit) -> str:
     power = str(audit.look).translate(_SUPERSCRIPTS)
     data = audit.data
     added = f", and {format_number(data.added)} more of rarely predicted classes" if data.added else ""
+    rarity = math.floor(1 / _unseen_share(audit))
+    unseen = (
+        f" A kind of {data.noun[:-1]} that is rarer than one in {rarity} may be missing from them: the tests allow for "
+        f"failures on such {data.noun}, the intervals do not."
+    )
     return (
         f"{format_number(data.texts - data.added)} of {format_number(data.rows)} {data.noun} were audited, drawn "
         f"at random (seed {audit.seed}) in proportion to the predicted classes{added}; all methods saw the same "
         f"ones. This audit has been evaluated {times}. The tests of each question err with probability .05/2{power} = "
         f"{0.05 / 2**audit.look:.3g} at most in an evaluation, and with .05 in all evaluations together, however often "
         f"the audit goes on; so each further one needs stronger evidence. Intervals, in parentheses, have level "
-        f"{100 * audit.level:.4g} % for {data.noun} like these. A kind of {data.noun[:-1]} that is rarer than one in "
-        f"{math.floor(1 / _unseen_share(audit))} may be missing from them: the tests allow for failures on such "
-        f"{data.noun}, the intervals do not."
+        f"{100 * audit.level:.4g} % for {data.noun} like these.{unseen if rarity > 1 else ''}"
     )
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # both import this module
     from heedful.audits.audit_result import Audit
     from heedful.audits.work_list import AuditPlan, FinishedWork
 
+VERDICTS = "verdicts"
+"""What an audit of too few texts for any verdict lists as not tested, with the minutes that would decide."""
 SIDE_TEXTS = 20
 """The first texts, of which explanations are computed again: with random weights, and after an edit."""
 SIDE_STRIDE = 3

@@ -25,6 +25,7 @@ try:
     from heedful.cli.list_command import list_names
     from heedful.cli.models_command import models
     from heedful.cli.report_command import report
+    from heedful.cli.reproduce_command import reproduce
     from heedful.cli.run_command import run
     from heedful.cli.study_commands import study_app
     from heedful.cli.workspace_commands import workspace_app
@@ -45,10 +46,11 @@ app.command()(audit)
 app.command()(models)
 app.command()(demo)
 app.command("list")(list_names)
-app.command()(run)
+app.command(add_help_option=False)(run)
 app.command()(attefa)
 app.command()(learn)
 app.command()(report)
+app.command()(reproduce)
 app.command()(fetch)
 
 

@@ -41,7 +41,7 @@ def attefa(
         str | None, typer.Option("--test", help="Table of the test split (default: part of --data).")
     ] = None,
     encoder: Annotated[
-        str, typer.Option("--encoder", help="Encoder: bilstm, gru, convolution or perceptron.")
+        str, typer.Option("--encoder", help="Encoder: bilstm, gru, convolution or average (also: perceptron).")
     ] = "bilstm",
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_ATTEFA_SEEDS, help=SEEDS_HELP)] = 3,
     bases: Annotated[int, typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = 2,

@@ -25,7 +25,7 @@ from heedful.cli.options import (
 REQUIREMENT_CODE = 3
 """Exit code of an audit that does not support what --require asks for."""
 DATA_HELP = "Table of texts (CSV, TSV, JSON, JSONL or Parquet); labels are optional."
-METHOD_HELP = "Method to audit in addition to the core (repeatable; see `heedful list`)."
+METHOD_HELP = "Methods to audit in addition to the core, separated by commas (repeatable; see `heedful list`)."
 ONLY_HELP = "Audit only the methods named with --method, and scores from --attributions."
 TEXTS_HELP = "Stop after this many texts, rounded up to a full block; texts of rare classes come on top."
 ATTRIBUTIONS_HELP = "File with attribution scores computed elsewhere, to audit as well."
@@ -61,13 +61,14 @@ def audit(
     from heedful.audits.model_card import model_card
     from heedful.audits.schedule import AuditedFeature, AuditOptions
     from heedful.audits.schedule import audit as run_audit
+    from heedful.names import split_names
     from heedful.report.html import check_report_folder
 
     workspace = machine.open()
     requirements = [Requirement.parse(text) for text in require or ()]
     options = AuditOptions(
         minutes=minutes,
-        methods=tuple(method or ()),
+        methods=split_names(method or ()),
         attributions=attributions,
         columns=table.columns(),
         seed=seed,

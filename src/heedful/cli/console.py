@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,12 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Spinner
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from heedful.formatting import terminal_line
-from heedful.progress import Progress, SilentProgress, StepCallback
+from heedful.formatting import format_duration, terminal_line
+from heedful.progress import MAX_BARS, Bar, Progress, SilentProgress, StepCallback
 
 if TYPE_CHECKING:
     from heedful.store.workspace import Workspace
 
+LINE_SECONDS = 180.0
+"""Between two lines about the progress of a run whose output goes to a file."""
 OPEN_SECONDS = 0.1
 """What is done within this time after a bar was opened was done before, or takes no time."""
 STANDARD_OUTPUT = Path("-")
@@ -99,11 +104,51 @@ class ScreenProgress:
             self.bars.remove_task(key)
 
 
+class LineProgress:
+    """A line on standard error every few minutes, for output that goes to a file.
+
+    Lines are printed when a task takes a step: a run that does nothing else for minutes needs no thread for them.
+    """
+
+    def __init__(self, interval: float = LINE_SECONDS) -> None:
+        self.interval, self.start = interval, time.monotonic()
+        self.last = self.start
+        self.bars: dict[int, Bar] = {}
+        self.numbers = count()
+
+    @contextmanager
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
+        """A task whose state is in the lines until it ends."""
+        number = next(self.numbers)
+        self.bars[number] = Bar(title, total)
+
+        def step(advance: int = 1, note: str = "") -> None:
+            bar = self.bars[number]
+            self.bars[number] = replace(bar, done=bar.done + advance, note=note)
+            self._print_line()
+
+        try:
+            yield step
+        finally:
+            del self.bars[number]
+
+    def _print_line(self) -> None:
+        now = time.monotonic()
+        if now - self.last < self.interval:
+            return
+        self.last = now
+        states = (f"{bar.title} {bar.done} of {bar.total}{bar.note and f' ({bar.note})'}" for bar in self.bars.values())
+        complain(f"after {format_duration(now - self.start)}: {'; '.join(list(states)[:MAX_BARS])}")
+
+
 @contextmanager
 def progress_display(*, visible: bool = True) -> Iterator[Progress]:
-    """Progress bars on a terminal; nothing elsewhere, nor from a quiet command."""
-    if not visible or screen.quiet or not errors.is_terminal:
+    """Progress bars on a terminal, a line every few minutes elsewhere; nothing from a quiet command."""
+    if not visible or screen.quiet:
         yield SilentProgress()
+        return
+    if not errors.is_terminal:
+        yield LineProgress()
         return
     title, note = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
     columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, RemainingTime())

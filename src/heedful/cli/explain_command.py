@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from heedful.explainer import ExplainedFeature
 
 METHOD_HELP = (
-    "Method to use (repeatable; see `heedful list`), with options as in 'lime(error=0.05)'. Default: the method that "
-    "an audit of this model recommends, else integrated gradients."
+    "Methods to use, separated by commas (repeatable; see `heedful list`), with options as in 'lime(error=0.05)'. "
+    "Default: the method that an audit of this model recommends, else integrated gradients."
 )
 FEATURE_HELP = (
     "What has a score: token, word, sentence or segment (about 20 runs of words in a long text). Default: what the "
@@ -68,6 +68,7 @@ def explain(
     from heedful.data.io import is_table
     from heedful.devices import check_device
     from heedful.explanation import explanations_frame, explanations_page
+    from heedful.names import split_names
     from heedful.store.csv_text import csv_text
 
     check_device(device)
@@ -76,7 +77,8 @@ def explain(
         texts, seconds, numbers = _read_table(text, second, text_column, second_column)
     else:
         texts, seconds, numbers = _read_lines(text, second, text_column, second_column)
-    for name in method or ():  # a wrong name is refused before the model is opened
+    methods = [*split_names(method or ())]
+    for name in methods:  # a wrong name is refused before the model is opened
         find_method(name)
     chosen = None if feature is None else cast("ExplainedFeature", feature)
     pieces = pieces or feature == "token"
@@ -89,7 +91,7 @@ def explain(
         for explanation in explainer.explain_each(
             texts,
             seconds,
-            methods=method or None,
+            methods=methods or None,
             target=target,
             contrast=contrast,
             feature=chosen,
@@ -107,7 +109,7 @@ def explain(
         table = csv_text(explanations_frame(explanations, numbers, pieces=pieces))
         write_file(out, table, "--out") if out is not None else print_text(table)
     elif not is_file and not screen.quiet and STANDARD_OUTPUT not in (html, json_file):
-        if not method:
+        if not methods:
             say(f"Method: {explanations[0].rows[0].method} ({explanations[0].chosen_because}).")
         for number, explanation in enumerate(explanations):
             if number:

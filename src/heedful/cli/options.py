@@ -49,6 +49,7 @@ RATIONALE_HELP = "Column with the words that people marked; 'none' for none."
 FORM_HELP = "Format of the marked words: flags, grades, indices and others (default: detected)."
 ID_HELP = "Column with text ids; 'none' for none."
 JsonOption = Annotated[Path | None, output_option("--json", help=f"Write the results to this JSON file {TO_STDOUT}.")]
+LedgerOption = Annotated[Path, output_option("--ledger", help="Folder of the ledger of published numbers.")]
 ReportOption = Annotated[Path, output_option("--out", help="Folder for the report.")]
 WORKSPACE_HELP = "Folder or s3://bucket/folder where finished work is stored."
 WorkspaceOption = Annotated[str, execution_option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help=WORKSPACE_HELP)]

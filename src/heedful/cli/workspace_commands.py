@@ -54,12 +54,18 @@ def workspace_list(
 def workspace_show(
     name: Annotated[str, typer.Argument(help=NAME_HELP)], workspace: WorkspaceOption = DEFAULT_WORKSPACE
 ) -> None:
-    """Show the recipe of an artefact, what it was made from, and what was made from it."""
+    """Show the recipe of an artefact, what it was made from, what was made from it, and how long it took."""
+    from heedful.formatting import format_duration
+
     item = (inventory := _open(workspace)).find(name)
     links = sorted({link for links in item.entry.links.values() for link in links})
     say(f"{item.name}: {item.entry.kind}, {item.about}", style="bold")
     say(f"Size: {format_size(item.size)} in {item.entry.path}")
-    say(f"Date: {item.date}")
+    if (made := item.entry.made) is None:
+        say(f"Date: {item.date}; how long it took is not recorded.")
+    else:
+        versions = f"heedful {made.heedful} and torch {made.torch}"
+        say(f"Made: {made.date}, in {format_duration(made.seconds)}, with {versions}")
     for title, names in (("Made from", links), ("Needed by", item.needed_by)):
         say(f"{title}: {', '.join(names) or 'nothing'}.")
     missing = [link for link in links if link not in inventory.items]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from heedful.data.hub_datasets import Repository, dataset_rows, hub_class_names, load_from_hub, load_saved_dataset
 from heedful.data.io import write_rows
+from heedful.names import choose_name
 from heedful.store.atomic_write import atomic_path, delete_drafts, refuse_write_errors, try_to_write
 from heedful.types import UserError, user_path
 
@@ -210,12 +211,10 @@ def fetch(name: str, data: Path, *, source: str | None = None) -> Path:
             (`multi_nli`, `xnli-en`).
     """
     with refuse_write_errors(f"in the data folder ({data})", "make room there or set HEEDFUL_DATA"):
-        name = str(name)
+        name = choose_name("corpus to fetch", str(name), FETCHABLE)
         if name in TEXT_SOURCES:
             return _fetch_texts(name, TEXT_SOURCES[name], data, source)
-        if name in IMAGE_SOURCES:
-            return _fetch_images(name, IMAGE_SOURCES[name], data, source)
-    raise UserError(f"'{name}' cannot be fetched; choose one of {', '.join(FETCHABLE)}")
+        return _fetch_images(name, IMAGE_SOURCES[name], data, source)
 
 
 def _load_repository(repository: Repository, source: str | None) -> DatasetDict:

@@ -43,7 +43,7 @@ from heedful.models.network_anatomy import (
     sample_batch,
 )
 from heedful.seeding import keep_random_state
-from heedful.types import Batch, DecidingRow, Trace, UserError, evaluation_mode, first_line
+from heedful.types import OWN_MODELS_PAGE, Batch, DecidingRow, Trace, UserError, evaluation_mode, first_line
 
 if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import PreTrainedModel as Network
@@ -175,7 +175,7 @@ def accept_network(
                 unread = reasons[: len(reasons) - separates_lengths]
                 model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(unread))}"
             return model
-    raise UserError(f"{name} is not supported: {reasons[-1]}")
+    raise UserError(f"{name} is not supported: {reasons[-1]} (see {OWN_MODELS_PAGE})")
 
 
 CAUSAL_NOTE = (

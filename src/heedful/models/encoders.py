@@ -124,7 +124,8 @@ class Average(_WideEncoder):
     """A token-wise layer, h_t = tanh(W e_t + b); summary: mean over real tokens.
 
     Jain & Wallace call it "average" and include padding in the mean, so that predictions depend on the batch; Wiegreffe
-    & Pinter call the same map "MLP". One class, so that both papers share one trained model.
+    & Pinter call the same map "MLP", AtteFa calls it "Perceptron". One class, so that the papers share one trained
+    model.
     """
 
     def build(self, input_size: int) -> EncoderModule:

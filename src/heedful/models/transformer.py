@@ -55,7 +55,18 @@ from heedful.seeding import temporary_seed
 from heedful.store.model_folder import hash_model_folder
 from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import Architecture, Batch, DiskResource, Model, Task, Trace, UserError, evaluation_mode, user_path
+from heedful.types import (
+    OWN_MODELS_PAGE,
+    Architecture,
+    Batch,
+    DiskResource,
+    Model,
+    Task,
+    Trace,
+    UserError,
+    evaluation_mode,
+    user_path,
+)
 
 if TYPE_CHECKING:  # imported where it is used: see attention_hooks
     from transformers import DynamicLayer
@@ -506,7 +517,10 @@ def _check_network(network: Network) -> None:
     from transformers import PreTrainedModel
 
     if not isinstance(network, PreTrainedModel):
-        raise UserError(f"expected a transformers model, got {type(network).__name__}; merge adapters first")
+        raise UserError(
+            f"expected a transformers model, got {type(network).__name__}; merge adapters first, or make a heedful "
+            f"model of your own network ({OWN_MODELS_PAGE})"
+        )
     for name, weight in network.named_parameters():
         # The sum is quick but can overflow.
         if not bool(weight.detach().sum().isfinite()) and not bool(weight.isfinite().all()):

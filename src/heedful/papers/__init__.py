@@ -16,19 +16,22 @@ from heedful.data.words import Words
 from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
+from heedful.names import choose_name
 from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
 from heedful.papers.attefa import AttefaOptions
-from heedful.papers.chapter import Result, SectionExtras, selection_table
+from heedful.papers.chapter import Measurement, Result, SectionExtras, flat_settings, measure_published, selection_table
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.paper_options import PaperOptions, UserData
+from heedful.papers.published import CellName
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.artefact_files import IndexEntry
-from heedful.store.recipe import Json, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe, canonical_json, plain_settings
 from heedful.table_view import TableView
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
+from heedful.trials.trial import Trial
 from heedful.types import UserError
 
 __all__ = ["PAPERS", "Paper", "PaperOptions", "UserData", "assign_papers", "demo", "find_paper", "paper_recipes"]
@@ -45,6 +48,8 @@ class Paper:
         build_tables: tables over all corpora, from the results of this paper.
         build_figures: figures over all corpora.
         section: what is added to the section of one result of this chapter, given all index entries.
+        beside_distribution: a figure of a trial of this chapter with what the paper published of the same numbers.
+        measure: our numbers of the published cells that stand beside a result.
         sources: where this paper has trials of earlier papers, by the name of the trial.
         shown_trials: trials of other papers that are shown here if they examine a model of this paper.
         has_own_models: whether its models differ from those of all other papers.
@@ -59,6 +64,8 @@ class Paper:
     build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]]
     build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
     section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = lambda result, entries: SectionExtras()
+    beside_distribution: Callable[[Result, Figure], Figure] = lambda result, figure: figure
+    measure: Callable[[Result], dict[CellName, Measurement]] = measure_published
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False
@@ -98,6 +105,7 @@ PAPERS: Mapping[str, Paper] = {
             jain_wallace.tables,
             jain_wallace.figures,
             jain_wallace.section,
+            jain_wallace.beside_distribution,
             labels_embeddings=True,
         ),
         Paper(
@@ -117,6 +125,7 @@ PAPERS: Mapping[str, Paper] = {
             AttefaOptions,
             attefa.tables,
             attefa.figures,
+            measure=attefa.measure,
         ),
         Paper(
             "disagreement",
@@ -140,6 +149,7 @@ PAPERS: Mapping[str, Paper] = {
             _scaffold_chapter.tables,
             _scaffold_chapter.figures,
             _scaffold_chapter.section,
+            measure=_scaffold_chapter.measure,
             shown_trials=frozenset({"performance"}),
             has_own_models=True,
             has_transformers=True,
@@ -150,9 +160,29 @@ PAPERS: Mapping[str, Paper] = {
 
 def find_paper(name: str) -> Paper:
     """The paper with this name."""
-    if name not in PAPERS:
-        raise UserError(f"unknown paper {name!r}; choose from {', '.join(PAPERS)}, or name a Python file")
-    return PAPERS[name]
+    remedy = f"choose from {', '.join(PAPERS)}, or name a Python file"
+    return PAPERS[choose_name("paper", name, PAPERS, remedy=remedy)]
+
+
+def trial_result(trial: Trial, artefact: Artefact, paper: str) -> Result:
+    """The result of one trial of a run, to compare it with what a paper published.
+
+    Args:
+        paper: the paper that is reproduced; its numbers are compared only where the protocol is the same.
+    """
+    facts = trial.describe()
+    corpus, encoder, attention = (str(facts.get(name) or "") for name in ("corpus", "encoder", "attention"))
+    return Result(
+        trial=trial.name,
+        paper=paper,
+        corpus=corpus,
+        encoder=encoder,
+        attention=attention,
+        summary=artefact.summary,
+        settings=plain_settings(trial),
+        recipe=flat_settings(canonical_json(trial, None)),
+        quick=bool(facts.get("quick")),
+    )
 
 
 def assign_papers(

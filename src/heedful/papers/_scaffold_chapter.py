@@ -23,6 +23,7 @@ from heedful.attributions.method import method_name
 from heedful.figures import Axis, Figure, Heatmap, ImageGrid, Lines, Matrix, PatchScores, Pixels, Series
 from heedful.papers import published
 from heedful.papers.chapter import (
+    Measurement,
     Result,
     SectionExtras,
     class_name,
@@ -34,6 +35,8 @@ from heedful.papers.chapter import (
     token_heatmap,
 )
 from heedful.papers.example_texts import readable_texts
+from heedful.papers.published import CellName, NumberKey
+from heedful.papers.published_cells import SCAFFOLD_CORPORA
 from heedful.papers.scaffold import (
     GRADIENT_NORM,
     IMAGE_INTEGRATED_GRADIENTS,
@@ -436,6 +439,32 @@ def _doubt_table(taught: Sequence[Result], rated: Sequence[Result], studies: Seq
             rows.append((f"table {number}", names or "the table", reason))
     note = "What we found in the published numbers, the text and the released code; our numbers do not depend on it."
     return TableView(f"{DOUBT_MARK} Doubtful published numbers", ("table", "cells", "why"), tuple(rows), note)
+
+
+def measure(result: Result) -> dict[CellName, Measurement]:
+    """Our numbers of the published cells on the same corpus and with the paper's settings."""
+    names: dict[CellName, NumberKey] = {}
+    if result.quick:
+        return {}
+    if result.trial == "plausibility" and _plausibility_table_number(result):
+        for method in result.methods("auc"):
+            for part in result.subsets("judged") or [""]:
+                if (row := _published_row(result, method)) in published.published_plausibility(result.corpus, part):
+                    names[_cell("plausibility", result.corpus, "auc", row, part)] = ("auc", method, part)
+    if result.trial == "simulability" and (number := PUBLISHED_CORPORA.get(result.corpus)):
+        table = published.published_simulability(number)
+        for arm, facts in _arms(result).items():
+            row = PUBLISHED_ROWS.get(str(facts["explanation"]), "")
+            for subset, size in _sizes(result).items():
+                if facts["normalizer"] in (None, NORMALIZERS[0]) and str(size) in table.get(row, {}):
+                    for metric in ("median", "q25", "q75"):
+                        cell = _cell("simulability", SCAFFOLD_CORPORA[number], metric, row, str(size))
+                        names[cell] = (metric, arm, subset)
+    return {name: measured for name, key in names.items() if (measured := result.measurement(*key))}
+
+
+def _cell(trial: str, corpus: str, metric: str, row: str, column: str) -> CellName:
+    return CellName("scaffold", trial, corpus, "transformer", "self", metric, row, column)
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:

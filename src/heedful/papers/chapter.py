@@ -14,15 +14,16 @@ import pandas as pd
 
 from heedful.figures import Figure, Heatmap, Series
 from heedful.papers import published
-from heedful.papers.published import NumberKey
+from heedful.papers.published import CellName, NumberKey
+from heedful.papers.tolerances import Limit, expectations, find_limit, find_rule
 from heedful.results import SUMMARY_COLUMNS, Statistic
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Json
 from heedful.table_view import Band, Cell, Comparison, TableView
 from heedful.training.trainer import TRAINING_LOSS
 
-ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
-"""Display names of encoders; Wiegreffe & Pinter and AtteFa call the token-wise one MLP."""
+ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Average", "gru": "GRU", "convolution": "Convolution"}
+"""Display names of encoders; Wiegreffe & Pinter call the token-wise one MLP, AtteFa calls it Perceptron."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,39 @@ class CorpusStatistics:
     def total(self, split: str) -> int | None:
         """The number of examples of a split; None where unknown."""
         return sum(self.sizes[split]) if split in self.sizes else None
+
+    def numbers(self) -> dict[NumberKey, float]:
+        """All sizes that are known under the names of published ones."""
+        known: dict[NumberKey, float | None] = {
+            ("vocabulary", "", ""): self.vocabulary,
+            ("mean_length", "", ""): self.mean_length,
+            **{(split, "", ""): self.total(split) for split in self.sizes},
+            **{
+                (split, "", f"class {number}"): count
+                for split, counts in self.sizes.items()
+                for number, count in enumerate(counts)
+            },
+        }
+        return {key: float(number) for key, number in known.items() if number is not None}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Our number of a published cell.
+
+    Args:
+        value: the mean over seeds; None where it is undefined.
+        std: the standard deviation over seeds; None for a single one.
+        seeds: the number of seeds.
+        n: observations behind it; None where that has no meaning.
+        reference: our number of the method that is subtracted before a band applies.
+    """
+
+    value: float | None
+    std: float | None = None
+    seeds: int = 1
+    n: float | None = None
+    reference: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,18 +195,75 @@ class Result:
         rows = (self.summary["metric"] == metric) & (self.summary["method"] == method)
         return list(dict.fromkeys(self.summary.loc[rows, "subset"]))
 
-    def compare(self, metric: str, method: str = "", subset: str = "", tolerance: float | None = None) -> Comparison:
-        """Our number beside the published one; quick versions have neither that nor a tolerance."""
-        number = self.published.get((metric, method, subset))
-        return Comparison(self.value(metric, method, subset), number, self.tolerance(tolerance))
+    def compare(self, metric: str, method: str = "", subset: str = "") -> Comparison:
+        """Our number beside the published one, not judged; quick versions have none."""
+        return Comparison(self.value(metric, method, subset), self.published.get((metric, method, subset)))
 
-    def tolerance(self, printed: float | None) -> float | None:
-        """The tolerance; None for a quick version, which is not comparable."""
-        return None if self.quick else printed
+    def judge(self, metric: str, method: str = "", subset: str = "", *, trial: str = "") -> Comparison:
+        """Our number beside the published one with the tolerance of that cell; quick versions have neither.
+
+        Args:
+            trial: under which the number was published, where that differs from the name of our trial.
+        """
+        cell = self.cell_name(metric, method, subset, trial=trial)
+        numbers = self.find_published(trial)[1] if trial else self.published
+        number = numbers.get((metric, method, subset))
+        if number is None:
+            return Comparison(self.value(metric, method, subset), None)
+        return self.compare_with(cell, number, find_rule(cell, number))
+
+    def compare_with(self, cell: CellName, printed: float, limit: Limit) -> Comparison:
+        """Our number of a published cell beside it and within its limit."""
+        reference = self.value(cell.metric, limit.minus, cell.subset) if limit.minus else None
+        return limit.compare(self.value(cell.metric, cell.method, cell.subset), printed, reference)
+
+    def cell_name(self, metric: str, method: str = "", subset: str = "", *, trial: str = "") -> CellName:
+        """The name of the published cell that this number of ours stands beside."""
+        encoder = published.published_encoder(self.encoder, self.attention)
+        return CellName(self.paper, trial or self.trial, self.corpus, encoder, self.attention, metric, method, subset)
+
+    def measurement(self, metric: str, method: str = "", subset: str = "", *, minus: str = "") -> Measurement | None:
+        """A number of the summary with its spread over seeds; None if there is none."""
+        row = self.statistic(metric, method, subset)
+        if row is None:
+            return None
+        std, seeds = self._spreads[metric, method, subset]
+        reference = self.value(metric, minus, subset) if minus else None
+        value, n, spread = (None if math.isnan(number) else number for number in (row.value, row.n, std))
+        return Measurement(value, spread, max(1, int(seeds)), n, reference)
+
+    @cached_property
+    def _spreads(self) -> dict[NumberKey, tuple[float, float]]:
+        """Standard deviation over seeds and number of seeds by metric, method and subset."""
+        if "std" not in self.summary:
+            return dict.fromkeys(self._statistics, (math.nan, 1.0))
+        columns = (self.summary[name].tolist() for name in (*SUMMARY_COLUMNS[:3], "std", "seeds"))
+        return {(row[0], row[1], row[2]): (row[3], row[4]) for row in zip(*columns, strict=True)}
 
     def table(self) -> pd.DataFrame:
         """The rows of the trial over all seeds, read from disk."""
         return pd.concat([entry.load().table for entry in self.entries], ignore_index=True)
+
+
+PRINTED_TABLES: Mapping[str, tuple[str, ...]] = {"agreement": ("agreement-table-2",)}
+"""Names under which numbers of a trial are published beside that of the trial."""
+
+
+def measure_published(result: Result) -> dict[CellName, Measurement]:
+    """Our number of every published cell that stands beside a result, the sizes of its corpus among them."""
+    measured: dict[CellName, Measurement] = {}
+    for trial in (result.trial, *PRINTED_TABLES.get(result.trial, ())):
+        for key, printed in result.find_published(trial)[1].items():
+            name = result.cell_name(*key, trial=trial)
+            if number := result.measurement(*key, minus=find_limit(name, printed).minus):
+                measured[name] = number
+    # Other trials may have read a part of the test texts only, whose mean length is another one.
+    sizes = result.corpus_statistics.numbers() if result.trial == "performance" else {}
+    corpus = published.published_corpus(result.corpus)
+    for key in result.published_sizes(result.paper):
+        if key in sizes:
+            measured[CellName(result.paper, "corpus", corpus, "", "", *key)] = Measurement(sizes[key])
+    return measured
 
 
 def flat_settings(recipe: Json, path: str = "") -> dict[str, Json]:
@@ -407,12 +498,12 @@ def check_table(
 ) -> TableView:
     """The paper's checks in `expected.json` and further ones, and how many numbers are inside their bands."""
     additive, checks = additive_results(results), dict[str, tuple[float | None, Band]]()
-    for row in published.published_json("expected")[paper]:
-        if result := additive.get((row["corpus"], row["trial"], row["encoder"])):
-            value = result.value(row["metric"], row.get("method", ""))
-            if "minus" in row:
-                value = subtract(value, result.value(row["metric"], row["minus"]))
-            checks.setdefault(row["what"], (value, Band(row.get("low", -math.inf), row.get("high", math.inf))))
+    for check in expectations(paper).checks:
+        if result := additive.get((check.corpus, check.trial, check.encoder)):
+            value = result.value(check.metric, check.method, check.subset)
+            if check.minus:
+                value = subtract(value, result.value(check.metric, check.minus, check.subset))
+            checks.setdefault(check.what, (value, check.band))
     every: list[Check] = [*((what, *check) for what, check in checks.items()), *further]
     rows = tuple((what, value, str(band), band.verdict(value)) for what, value, band in every)
     met = sum(row[-1] == "inside" for row in rows)

@@ -39,6 +39,7 @@ from heedful.models.model_files import check_model_source
 from heedful.models.transformer import Transformer
 from heedful.papers.chapter import Result, beside_published, check_table, sort_by_corpus, subtract
 from heedful.papers.paper_options import EmbeddingOptions, extend_seeds, resolve_names
+from heedful.papers.tolerances import expectations
 from heedful.results import Verdict, excess_metric
 from heedful.store.recipe import Recipe
 from heedful.table_view import Band, Cell, TableView
@@ -56,6 +57,7 @@ SINGLE_TEXT_CORPORA = ("sst", "imdb")
 PAIR_CORPORA = ("snli", "mnli", "qqp")
 PAPER_CORPORA = (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)
 SEEDS = (87, 2134, 5555)
+_ENCODERS = ("bilstm",)
 N_EXPLAINED = 500
 """Test examples that are explained."""
 N_QUICK_EXPLAINED = 60
@@ -101,6 +103,7 @@ class DisagreementOptions(EmbeddingOptions):
         **{name: catalogue.CORPORA[name] for name in PAPER_CORPORA},
         **GROUND_TRUTH_CORPORA,
     }
+    paper_defaults: ClassVar = {"encoders": _ENCODERS, "n_seeds": len(SEEDS), "limit": N_EXPLAINED}
 
     encoders: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
@@ -110,7 +113,7 @@ class DisagreementOptions(EmbeddingOptions):
     def recipes(self) -> list[Recipe]:
         """Every trial on every chosen corpus, with BiLSTMs or fine-tuned checkpoints."""
         self.require_classes()
-        encoders = resolve_names("encoder", self.encoders, ("bilstm",)) if self.encoders or not self.checkpoints else ()
+        encoders = resolve_names("encoder", self.encoders, _ENCODERS) if self.encoders or not self.checkpoints else ()
         sources = [checkpoint_folder(name) for name in self.checkpoints]
         recipes: list[Recipe] = []
         for corpus in self.chosen_corpora():
@@ -227,12 +230,6 @@ def _ground_truth_trials(corpus: GroundTruthCorpus, options: DisagreementOptions
     ]
 
 
-ACCURACY_TOLERANCE, ATTENTION_TOLERANCE = 0.02, 0.1
-PATH_TOLERANCE, DEEPLIFT_TOLERANCE, LIME_TOLERANCE = 0.03, 0.07, 0.12
-"""Half the widths of the bands in check 11 of our specification, set for the BiLSTM on SST; other corpora only borrow
-them."""
-UNTRUSTED_METHOD = "deep-shap"
-"""Its published taus most likely come from a fault of captum at that time and are not judged."""
 MAX_ATTENTION_TAU, STRONG_TAU, MAX_UNIFORM_COST = 0.33, 0.33, 0.008
 """Published: attention agrees with any method at .316 at most; strong pairs of transformers at .39 to .60 and all
 others at .29 at most; uniform attention costs a BiLSTM .008 of accuracy at most."""
@@ -253,10 +250,11 @@ _IG_PAIR, _DEEPLIFT_PAIR = "integrated-gradients~gradient-shap", "deep-lift~deep
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 4, the claims, the bands of our specification, and the ground-truth evaluation."""
     chosen = _largest_runs(results)
+    tolerances = map(expectations("disagreement").tolerance, ("attention", "lime", "path methods", "deep-lift"))
     evaluated, faithful = _ground_truth_results(chosen), [result for result in chosen if result.trial == "faithfulness"]
     return (
         _pair_table(chosen, "rollout", "Table 1: transformers, attention by rollout", _TABLE_1_NOTE),
-        _pair_table(chosen, "attention", "Table 2: BiLSTM", _TABLE_2_NOTE),
+        _pair_table(chosen, "attention", "Table 2: BiLSTM", _TABLE_2_NOTE.format(*tolerances)),
         _accuracy_table(chosen),
         _flow_table(chosen),
         _claim_table([result for result in chosen if not result.quick]),
@@ -321,19 +319,6 @@ def _pairs(attention: str) -> list[str]:
     return [f"{one}~{other}" for one, other in combinations((attention, *PAPER_METHODS), 2)]
 
 
-def tau_tolerance(pair: str) -> float | None:
-    """The acceptable difference from the published tau of a BiLSTM; None where that is not judged.
-
-    >>> tau_tolerance("attention~lime"), tau_tolerance("lime~deep-shap"), tau_tolerance("attention~deep-shap")
-    (0.1, None, None)
-    """
-    if UNTRUSTED_METHOD in pair:
-        return None
-    if "attention" in pair:
-        return ATTENTION_TOLERANCE
-    return LIME_TOLERANCE if "lime" in pair else PATH_TOLERANCE if pair == _IG_PAIR else DEEPLIFT_TOLERANCE
-
-
 _BAND_NOTE = (
     "Bands of our specification (check 11), set from the paper before our runs and for three seeds, and not adjusted "
     "since. The band for DeepLIFT comes from the paper's DeepLIFT, which was gradient times input."
@@ -343,8 +328,8 @@ _TABLE_1_NOTE = (
     "special tokens as well, and has Deep-SHAP scores distorted by a bug in captum. None of this applies to ours."
 )
 _TABLE_2_NOTE = (
-    f"Tolerances are those expected on SST: {ATTENTION_TOLERANCE} with attention, {LIME_TOLERANCE} with LIME, "
-    f"{PATH_TOLERANCE} for the two path methods, {DEEPLIFT_TOLERANCE} for DeepLIFT. Pairs with Deep-SHAP are not "
+    "Tolerances are those expected on SST: {} with attention, {} with LIME, {} for the two path methods, {} for "
+    "DeepLIFT. Pairs with Deep-SHAP are not "
     "judged: a bug in captum distorted the published ones. The paper's DeepLIFT had no rule for any nonlinearity, so "
     "it was gradient times input; ours has such rules. On pairs of texts, the paper's LIME treated tokens at the same "
     "position of both texts as one feature. How well LIME agrees with integrated gradients depends on the length of "
@@ -358,8 +343,14 @@ def _pair_table(results: Sequence[Result], attention: str, caption: str, note: s
     rows: list[tuple[Cell, ...]] = []
     for result in _select_agreement(results, attention):
         for pair in _pairs(attention):
-            mean = result.compare("mean", pair, tolerance=tau_tolerance(pair) if attention == "attention" else None)
-            rows.append((result.short_label, pair.replace("~", " and "), mean, result.compare("std", pair)))
+            rows.append(
+                (
+                    result.short_label,
+                    pair.replace("~", " and "),
+                    result.judge("mean", pair),
+                    result.compare("std", pair),
+                )
+            )
     return TableView(caption, ("corpus", "pair", "mean tau", "standard deviation over texts"), tuple(rows), note)
 
 
@@ -368,15 +359,15 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
     compared = [result for result in results if result.trial == "uniform-baseline"]
     for result in compared:
         for arm in ("learned", "uniform"):
-            rows.append((result.short_label, arm, result.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
+            rows.append((result.short_label, arm, result.judge("accuracy", arm)))
     models = {(result.label, result.encoder) for result in compared}
     for result in results:
         is_known = result.trial == "performance" and result.corpus in PAPER_CORPORA
         if is_known and (result.label, result.encoder) not in models:
-            tolerance = ACCURACY_TOLERANCE if result.is_bilstm else None
-            rows.append((result.short_label, "learned", result.compare("accuracy", tolerance=tolerance)))
+            rows.append((result.short_label, "learned", result.judge("accuracy")))
+    tolerance = expectations("disagreement").tolerance("accuracy")
     note = (
-        f"Inside: within {ACCURACY_TOLERANCE} of the published accuracy, as was expected on SST. Transformers are not "
+        f"Inside: within {tolerance} of the published accuracy, as was expected on SST. Transformers are not "
         "judged: the paper uses a DistilBERT with less than its usual accuracy."
     )
     caption = "Table 3: accuracy with learned and uniform attention"

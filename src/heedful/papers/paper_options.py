@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from heedful.data.hub_datasets import SavedDataset
 from heedful.data.io import is_present
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.table import COLUMNS, Table
+from heedful.names import choose_name
 from heedful.store.recipe import Recipe
 from heedful.tasks import Regression
 from heedful.training.trainer import Training
@@ -70,10 +71,14 @@ class PaperOptions(ABC):
         corpora: names of corpora, of the paper or others in the catalogue; empty runs all but the `optional_corpora`.
         user_data: a table of the user in place of the paper's corpora.
         data_dir: the folder of corpora and word embeddings.
+
+    Class attributes:
+        paper_defaults: what empty options stand for, as far as the paper has one value for all corpora.
     """
 
     known_corpora: ClassVar[Mapping[str, Corpus]]
     optional_corpora: ClassVar[tuple[str, ...]] = ()
+    paper_defaults: ClassVar[Mapping[str, object]] = {}
 
     corpora: tuple[str, ...] = ()
     n_seeds: int | None = None
@@ -99,7 +104,7 @@ class PaperOptions(ABC):
         if self.user_data is not None:
             return [self.user_data.corpus]
         names = self.corpora or self.default_corpora()
-        resolve_names("corpus", names, list({**self.known_corpora, **catalogue.CORPORA}))
+        names = resolve_names("corpus", names, list({**self.known_corpora, **catalogue.CORPORA}))
         return [self.known_corpora[name] if name in self.known_corpora else self._other_corpus(name) for name in names]
 
     def _other_corpus(self, name: str) -> Corpus:
@@ -113,6 +118,12 @@ class PaperOptions(ABC):
     def default_corpora(cls) -> tuple[str, ...]:
         """Names of the corpora that the paper runs by default."""
         return tuple(name for name in cls.known_corpora if name not in cls.optional_corpora)
+
+    @classmethod
+    def defaults(cls) -> dict[str, object]:
+        """What every option is if the user does not set it, by its field; empty or None where that depends on more."""
+        values = {field.name: field.default for field in fields(cls)}
+        return {**values, "corpora": cls.default_corpora(), **cls.paper_defaults}
 
     def available_corpora(self) -> list[str]:
         """The paper's default corpora that are in the data folder, or need none."""
@@ -205,11 +216,14 @@ def extend_seeds(paper_seeds: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def resolve_names(kind: str, requested: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
-    """The requested names, or all available ones; UserError for a name that the paper does not have."""
-    for name in requested:
-        if name not in available:
-            raise UserError(f"this paper has no {kind} {name!r}; choose from {', '.join(available)}")
-    return tuple(requested) or tuple(available)
+    """The requested names, or all available ones; UserError for a name that the paper does not have.
+
+    >>> resolve_names("encoder", ("Perceptron", "average"), ("bilstm", "average"))
+    ('average',)
+    """
+    aliases = catalogue.ENCODER_ALIASES if kind == "encoder" else None
+    names = (choose_name(f"{kind} of this paper", name, available, aliases=aliases) for name in requested)
+    return tuple(dict.fromkeys(names)) or tuple(available)
 
 
 def find_embeddings(data_dir: Path) -> str:

@@ -65,6 +65,47 @@ def _numbers() -> Mapping[tuple[str, ...], Mapping[NumberKey, float]]:
     return numbers
 
 
+class CellName(NamedTuple):
+    """What identifies a published number: its paper, its model, and its place in a summary."""
+
+    paper: str
+    trial: str
+    corpus: str
+    encoder: str
+    attention: str
+    metric: str
+    method: str = ""
+    subset: str = ""
+
+    def __str__(self) -> str:
+        """The id of the cell: its parts, without empty ones at the end.
+
+        >>> str(CellName("attefa", "attefa", "sst", "bilstm", "additive", "tvd"))
+        'attefa/attefa/sst/bilstm/additive/tvd'
+        """
+        return "/".join(self).rstrip("/")
+
+    @property
+    def model(self) -> dict[str, str]:
+        """Corpus, encoder and attention, as `find_published` asks for them."""
+        return {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention}
+
+    @property
+    def key(self) -> NumberKey:
+        """Metric, method and subset."""
+        return self.metric, self.method, self.subset
+
+
+def all_numbers(paper: str) -> list[tuple[CellName, float]]:
+    """Every row of a paper in the file of numbers, in its order."""
+    return [
+        (CellName(paper, trial, corpus, encoder, attention, *key), value)
+        for (owner, trial, corpus, encoder, attention), numbers in _numbers().items()
+        if owner == paper
+        for key, value in numbers.items()
+    ]
+
+
 def find_published(
     trial: str, about: Mapping[str, str], paper: str, recipe: Mapping[str, Json] | None = None
 ) -> tuple[str, Mapping[NumberKey, float]]:
@@ -76,7 +117,7 @@ def find_published(
         recipe: the flat recipe of our trial. Where it differs from the published protocol, the sentence says how, and
             there are no numbers. Settings that it does not have are not compared.
     """
-    encoder = "transformer" if about["attention"] == "self" else about["encoder"]
+    encoder = published_encoder(about["encoder"], about["attention"])
     numbers = _numbers().get((paper, trial, about["corpus"], encoder, about["attention"]))
     if not numbers or about.get("measure", "kendall") != "kendall":
         return "", {}
@@ -84,6 +125,20 @@ def find_published(
     if differing:
         return f"The published numbers are not shown because they were obtained with {', '.join(differing)}.", {}
     return _PROVENANCE[paper], numbers
+
+
+def published_encoder(encoder: str, attention: str) -> str:
+    """The name of an encoder in the published tables, where all transformers are one."""
+    return "transformer" if attention == "self" else encoder
+
+
+def lambda_of(method: str) -> float:
+    """The lambda of an adversary by the name of its method.
+
+    >>> lambda_of("lambda 0.000525")
+    0.000525
+    """
+    return float(method.split()[-1])
 
 
 def protocol_differences(trial: str, paper: str, recipe: Mapping[str, Json]) -> list[str]:
@@ -121,9 +176,45 @@ def setting_label(path: str, value: Json) -> str:
     return f"{name.replace('_', ' ')} {shown}"
 
 
+class Distributions(NamedTuple):
+    """Published distributions of a model, one per predicted class.
+
+    Args:
+        shares: of the instances in equal bins, by metric or pair of methods and class.
+        quartiles: by metric, bin of maximum attention (in order) and class; empty where there is no violin.
+    """
+
+    shares: Mapping[str, tuple[tuple[float, ...], ...]]
+    quartiles: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]]
+
+
+_NO_DISTRIBUTIONS = Distributions({}, {})
+
+
+@cache
+def published_distributions(corpus: str, encoder: str, attention: str) -> Distributions:
+    """What Jain & Wallace drew about a model of theirs in figures 2 to 5 and online; nothing for other models."""
+    models = published_json("distributions")["models"]
+    model = models.get(f"{corpus} {encoder} {attention}")
+    if model is None:
+        return _NO_DISTRIBUTIONS
+    # Stored as ten-thousandths.
+    shares = {name: tuple(tuple(n / 1e4 for n in row) for row in rows) for name, rows in model["shares"].items()}
+    quartiles = {
+        name: tuple(tuple(tuple(n / 1e4 for n in row) for row in rows) for rows in bins)
+        for name, bins in model["quartiles"].items()
+    }
+    return Distributions(shares, quartiles)
+
+
 def published_sizes(paper: str, corpus: str) -> Mapping[NumberKey, float]:
     """Sizes of a corpus; AtteFa has one row for all synthetic corpora."""
-    return _numbers().get((paper, "corpus", "mock-*" if corpus.startswith("mock-") else corpus, "", ""), {})
+    return _numbers().get((paper, "corpus", published_corpus(corpus), "", ""), {})
+
+
+def published_corpus(corpus: str) -> str:
+    """The row of a corpus in a table of sizes."""
+    return "mock-*" if corpus.startswith("mock-") else corpus
 
 
 def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
@@ -132,7 +223,7 @@ def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
     _, numbers = find_published("adversarial-tradeoff", about, "wiegreffe-pinter")
     methods = [method for metric, method, _ in numbers if metric == "jsd"]
     return [
-        (float(method.split()[-1]), numbers["f1", method, ""], numbers["tvd", method, ""], numbers["jsd", method, ""])
+        (lambda_of(method), numbers["f1", method, ""], numbers["tvd", method, ""], numbers["jsd", method, ""])
         for method in methods
     ]
 

@@ -163,6 +163,7 @@ IMAGE_INTEGRATED_GRADIENTS = IntegratedGradients(baselines="zero", output="logit
 """Images have no padding token: their baseline is zero."""
 LAYER_MIX = LearnedExplanation(LayerMaps(LayerMix(n_steps=20)), "softmax", temperature=0.5, learn_temperature=True)
 IMAGE_LAYER_MIX = replace(LAYER_MIX, map_source=LayerMaps(LayerMix(n_steps=20, baselines="zero")))
+_CHECKPOINTS = ("minilm",)
 PLAUSIBILITY_METHODS: tuple[Method, ...] = (
     GRADIENT_NORM,
     INPUT_X_GRADIENT,
@@ -196,6 +197,14 @@ class ScaffoldOptions(PaperOptions):
     }
     optional_corpora: ClassVar = ("imdb", "mlqe", *(name for name in LANGUAGE_PAIRS if name != DEFAULT_LANGUAGE_PAIR))
 
+    paper_defaults: ClassVar = {
+        "n_seeds": len(_SEEDS),
+        "checkpoints": _CHECKPOINTS,
+        "normalizers": NORMALIZERS[:1],
+        "student_sizes": "those of the paper",
+        "limit": MAX_RATIONALE_TEXTS,
+    }
+
     limit: int | None = None
     checkpoints: tuple[str, ...] = ()
     normalizers: tuple[MixNormalizer, ...] = ()
@@ -220,7 +229,7 @@ class ScaffoldOptions(PaperOptions):
             if corpus.name in IMAGE_CORPORA:
                 recipes += self._corpus_trials(corpus, scaffold_setting(corpus, None, self), chosen)
                 continue
-            for name in self.checkpoints or ("minilm",):
+            for name in self.checkpoints or _CHECKPOINTS:
                 recipes += self._corpus_trials(corpus, scaffold_setting(corpus, checkpoint_folder(name), self), chosen)
         return recipes
 

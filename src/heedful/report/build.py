@@ -6,49 +6,54 @@ Runs of one trial that differ only in the seeds of their models share one sectio
 from __future__ import annotations
 
 import gc
-import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from pathlib import Path
 
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
 from heedful.formatting import format_number
 from heedful.papers import PAPERS, assign_papers
-from heedful.papers.chapter import CorpusStatistics, Result, SectionExtras, flat_settings, training_rules
+from heedful.papers.chapter import Result, SectionExtras, flat_settings, training_rules
 from heedful.papers.example_texts import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.papers.published import setting_label
+from heedful.papers.workspace_results import OTHER_CHAPTER, combine_runs, model_key, trial_groups
 from heedful.report.explorer import delete_stale_pages, write_explorer
 from heedful.report.html import check_report_folder, write_atomically
-from heedful.report.page import Chapter, Link, Page, Section, page_parts
-from heedful.report.text_sources import ATTENTION, ModelTexts, choose_texts, find_model_texts, read_chosen_texts
-from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict, combine_seeds
+from heedful.report.page import MODEL_FOLDER, Chapter, Link, Page, Section, report_pages
+from heedful.report.summaries import Variant, explained_metrics, join_variants, summary_tables
+from heedful.report.text_sources import (
+    ATTENTION,
+    ModelTexts,
+    choose_texts,
+    find_model_texts,
+    page_file,
+    read_chosen_texts,
+)
+from heedful.report.text_table import FOLDER
+from heedful.results import EXPLANATION, SUMMARY_COLUMNS, Claim, Finding, Verdict
 from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
-from heedful.store.recipe import Json
+from heedful.store.recipe import Json, json_digest
 from heedful.store.workspace import Workspace
-from heedful.table_view import Cell, Comparison, TableView
+from heedful.table_view import TableView
 from heedful.training.attribution_tables import COMPLETENESS_NOTE, read_tags
 from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError, user_path
 
-OTHER_CHAPTER = "other"
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
 _MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
-_MARKS = ("control", "oracle", "held_out")
-"""Metrics that are not numbers, but mark the kind of a method; the names of the last two kinds have it."""
 _SHOWN_NOTES = ("classes", "sizes", "dropped", "remarks", "corpus", "vocabulary", "parameters")
 _SHOWN_DAMAGES = 10
 
 
 def write_report(workspace: Workspace, folder: Path | str) -> Path:
-    """Write `folder/index.html` about all finished work and an explorer per model beside it; returns its path.
+    """Write `folder/index.html` about all finished work, a page and an explorer per model beside it; returns its path.
 
     UserError if there is no finished trial; an existing report stays as it is.
     """
@@ -60,7 +65,12 @@ def write_report(workspace: Workspace, folder: Path | str) -> Path:
                 f"there is no finished trial in the workspace {workspace}: run `heedful demo` or a paper first, "
                 "or choose the folder with --workspace"
             )
-        return write_atomically(page_parts(page), folder / "index.html")
+        for address, parts in report_pages(page):
+            written = write_atomically(parts, folder / address)
+        delete_stale_pages(
+            folder / MODEL_FOLDER, {section.model for chapter in page.papers for section in chapter.sections}
+        )
+        return written
 
 
 def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
@@ -133,13 +143,11 @@ class _Builder:
         self.by_name = {entry.name: entry for entry in entries}
         self.sources = find_model_texts(entries)
         self.texts = {source.model: source for source in self.sources if source.split == "test"}
-        self.trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
-        self.groups: dict[str, list[IndexEntry]] = {}
-        for entry in self.trials:
-            self.groups.setdefault(entry.group, []).append(entry)
+        self.groups = trial_groups(entries)
+        self.trials = [entry for runs in self.groups.values() for entry in runs]
         self.rivals: dict[tuple[str, ...], list[IndexEntry]] = {}
         for entries_of_group in self.groups.values():
-            self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
+            self.rivals.setdefault(model_key(entries_of_group[0]), []).append(entries_of_group[0])
         self.opened: dict[str, StoredArtefact] = {}
         self.chosen: dict[str, frozenset[str] | None] = {}
         self.runs: dict[str, _Run] = {}
@@ -181,7 +189,7 @@ class _Builder:
             self.opened.clear()
             gc.collect(0)  # templates leave cycles that hold the texts of this model
         if folder is not None and not self.damages:
-            delete_stale_pages(folder, written)
+            delete_stale_pages(folder / FOLDER, written)
 
     def _read_run(self, entry: IndexEntry) -> _Run:
         is_first = entry is self.groups[entry.group][0]
@@ -257,15 +265,14 @@ class _Builder:
         results = {group: self._result(group) for group in self.groups}
         chapters = []
         for name, paper in PAPERS.items():
-            groups = [group for group, result in results.items() if result.paper == name]
-            sections = tuple(self._section(group, results[group]) for group in groups)
+            sections = self._sections({group: result for group, result in results.items() if result.paper == name})
             if sections:
                 everything = list(results.values())
                 tables, figures = paper.tables(everything), paper.figures(everything)
                 chapters.append(Chapter(name, paper.title, paper.question, sections, tables, figures))
-        others = [group for group, result in results.items() if result.paper not in PAPERS]
+        others = {group: result for group, result in results.items() if result.paper not in PAPERS}
         if others:
-            sections = tuple(self._section(group, results[group]) for group in others)
+            sections = self._sections(others)
             chapters.append(Chapter(OTHER_CHAPTER, "Other trials", "", sections))
         return Page(
             title="Does attention explain this model?",
@@ -283,32 +290,25 @@ class _Builder:
         )
 
     def _result(self, group: str) -> Result:
-        runs = [self.runs[entry.name] for entry in self.groups[group]]
-        first = runs[0]
-        facts = first.entry.facts
-        summaries = [run.entry.open().summary for run in runs]
-        notes = first.model_notes
-        sizes = {
-            split: tuple(int(str(count)) for count in _as_dict(counts).values())
-            for split, counts in _as_dict(notes.get("sizes")).items()
-        }
-        vocabulary = notes.get("vocabulary")
-        statistics = CorpusStatistics(sizes, vocabulary if isinstance(vocabulary, int) else None, first.mean_length)
-        return Result(
-            str(facts["trial"]),
-            self.papers.get(first.entry.name, OTHER_CHAPTER),
-            corpus=str(facts.get("corpus") or ""),
-            encoder=str(facts.get("encoder") or ""),
-            attention=str(facts.get("attention") or ""),
-            summary=combine_seeds([summary for summary in summaries if summary]),
-            n_seeds=len(summaries),
-            entries=tuple(run.entry for run in runs),
-            settings=first.entry.settings,
-            recipe=first.recipe,
-            embeddings=str(facts.get("embeddings") or ""),
-            quick=bool(facts.get("quick")),
-            corpus_statistics=statistics,
-        )
+        runs = self.groups[group]
+        first = self.runs[runs[0].name]
+        paper = self.papers.get(first.entry.name, OTHER_CHAPTER)
+        return combine_runs(runs, paper, first.recipe, first.model_notes, first.mean_length)
+
+    def _sections(self, results: Mapping[str, Result]) -> tuple[Section, ...]:
+        """The sections of a chapter; runs of one trial on one model that differ in their settings share one."""
+        questions: dict[tuple[str, ...], list[Variant]] = {}
+        for group, result in results.items():
+            section = self._section(group, result)
+            variant = Variant(", ".join(self._variant(group)), section, result)
+            questions.setdefault((section.model, result.trial, section.claim), []).append(variant)
+        return tuple(join_variants(variants) for variants in questions.values())
+
+    def _page_name(self, group: str, names: Iterable[str]) -> str:
+        """The file of the model's page: the same for all seeds of a model, another one for another training."""
+        subject = self.groups[group][0].link("subject") or ""
+        model = self.by_name[subject].group if subject in self.by_name else subject
+        return page_file(" ".join(filter(None, names)), (), json_digest(model)[:12])
 
     def _section(self, group: str, result: Result) -> Section:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
@@ -317,13 +317,14 @@ class _Builder:
         only = f", {first.model_label} only" if len(runs) > 1 else ""
         extras = SectionExtras() if paper is None else paper.section(result, self.entries)
         tables = (*summary_tables(result), *extras.tables)
-        figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
+        drawn = first.figures if paper is None else [paper.beside_distribution(result, each) for each in first.figures]
+        figures, heatmaps = (*drawn, *extras.figures), (*first.heatmaps, *extras.heatmaps)
         if result.trial == Performance.name and first.model_notes:
             tables = (*tables, _data_table(first.model_notes))
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
         if first.entry.facts.get("training") and first.entry.facts.get("seed") is None:  # a given model has a name only
             names = {"corpus": result.corpus, "model": result.encoder}
-        model = ", ".join(filter(None, [*list(names.values())[1:], *self._variant(group)]))
+        model = ", ".join(filter(None, list(names.values())[1:]))
         links = tuple(
             Link("this model" if run.entry.facts.get("seed") is None else run.model_label, self.texts[name].address)
             for run in runs
@@ -344,18 +345,20 @@ class _Builder:
             interpretation=texts.interpretation,
             limits=texts.claim.limits,
             tables=tables,
-            figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
+            figures=tuple(replace(figure, title=figure.title + only) for figure in figures),
             heatmaps=tuple(replace(figure, title=figure.title + only) for figure in heatmaps),
             warnings=_warnings(runs, {part for name in result.summary["method"] for part in str(name).split("~")}),
             experiment=result.trial,
             texts=links,
+            model=self._page_name(group, names.values()),
+            metrics=explained_metrics(result),
             texts_note=NO_TEXTS if first.mean_length is not None and not links else "",
         )
 
     def _variant(self, group: str) -> list[str]:
         """The settings by which this group differs from others of the same trial on models of the same kind."""
         first = self.groups[group][0]
-        rivals = self.rivals[_model_key(first)]
+        rivals = self.rivals[model_key(first)]
         settings = [
             f"{name.replace('_', ' ')} {_format_setting(value)}"
             for name, value in first.settings.items()
@@ -416,88 +419,6 @@ def _damage_notes(damages: Mapping[str, str]) -> tuple[str, ...]:
     notes = [f"Not in this report: {damage}." for damage in list(damages.values())[:_SHOWN_DAMAGES]]
     more = len(damages) - len(notes)
     return (*notes, f"{more} more artefacts are damaged.") if more else tuple(notes)
-
-
-def _model_key(entry: IndexEntry) -> tuple[str, ...]:
-    return tuple(str(entry.facts.get(name) or "") for name in ("corpus", "encoder", "attention", "trial"))
-
-
-def _sort_key(entry: IndexEntry) -> tuple[object, ...]:
-    *model, trial = _model_key(entry)
-    order = list(catalogue.TRIALS)
-    rank = order.index(trial) if trial in order else len(order)
-    seed = entry.facts.get("seed")
-    return *model, rank, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
-
-
-def summary_tables(result: Result) -> tuple[TableView, ...]:
-    """The summary as tables, published numbers beside ours.
-
-    Numbers of the whole trial are rows of one table. Methods, subsets and both are rows of a table for each set of
-    metrics, with one column per metric. The confidence interval and the standard deviation over seeds follow a number.
-    """
-    seeds = result.n_seeds
-    caption = "Summary: one model" if result.encoder else "Summary"
-    if seeds > 1:
-        caption = f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals"
-    published = result.published
-    rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
-    columns = [result.summary[name].astype(str).tolist() for name in SUMMARY_COLUMNS[:3]]
-    numbers = result.summary[["value", "low", "high", "n", "std"]].to_numpy(float).tolist()
-    controls = {method for metric, method in zip(*columns[:2], strict=True) if metric == _MARKS[0]}
-    for metric, method, subset, (value, low, high, n, std) in zip(*columns, numbers, strict=True):
-        if metric in _MARKS:
-            continue
-        shown = f"{method} ({_MARKS[0]})" if method in controls else method
-        keys = [(name, key) for name, key in (("method", shown), ("subset", subset)) if key]
-        row = rows.setdefault(tuple(keys or [("metric", _readable(metric))]), {})
-        name = _readable(metric) if keys else "value"
-        ours = None if math.isnan(value) else int(value) if value.is_integer() and abs(value) > 1 else value
-        row[name, ""] = Comparison(ours, published.get((metric, method, subset)))
-        if not (math.isnan(low) and math.isnan(high)):
-            row[name, "95 % interval"] = f"{format_number(low)} to {format_number(high)}"
-        if seeds > 1:
-            row[name, "SD"] = "" if math.isnan(std) else std
-        if not math.isnan(n):
-            row[name, "n"] = int(n) if n.is_integer() else n
-    tables: dict[tuple[object, ...], dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]]] = {}
-    for row_key, row in rows.items():
-        names = tuple(name for name, _ in row_key)
-        # A row that counts its observations is not among those that do not.
-        metrics = tuple(dict.fromkeys("n" if ending == "n" else name for name, ending in row))
-        metrics = () if names == ("metric",) else metrics
-        tables.setdefault((names, metrics), {})[row_key] = row
-    return tuple(_summary_table(caption, table, result.published_note) for table in tables.values())
-
-
-def _summary_table(
-    caption: str, rows: Mapping[tuple[tuple[str, str], ...], Mapping[tuple[str, str], Cell]], note: str
-) -> TableView:
-    """Rows with all columns that occur; a count that is the same everywhere moves into the caption.
-
-    Neighbouring metrics that were taken over equally many observations share one column of counts, after the last.
-    """
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    counts = {column: [row.get(column) for row in rows.values()] for column in columns if column[1] == "n"}
-    for column, other in pairwise(list(counts)):
-        if counts[column] == counts[other]:
-            columns.remove(column)
-    kept = [column for column in columns if column in counts]
-    if len(kept) == 1:
-        (column,) = kept
-        columns.remove(column)
-        same = {str(cell) for cell in counts[column]}
-        caption, columns = (
-            (f"{caption}, n = {same.pop()}", columns) if len(same) == 1 else (caption, [*columns, column])
-        )
-    elif kept:
-        note = " ".join(filter(None, (note, "n: observations behind the numbers to its left.")))
-    keys = [name for name, _ in next(iter(rows))]
-    part = "" if keys == ["metric"] else f", by {' and '.join(keys)}"
-    cells = tuple(
-        (*(key for _, key in keyed), *(row.get(column, "") for column in columns)) for keyed, row in rows.items()
-    )
-    return TableView(f"{caption}{part}", (*keys, *(ending or name for name, ending in columns)), cells, note)
 
 
 def _readable(name: str) -> str:

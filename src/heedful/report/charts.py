@@ -12,7 +12,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -38,9 +38,14 @@ from heedful.figures import (
 from heedful.formatting import page_text
 
 _MAX_WIDTH = 420
-"""Wider drawings (in points) keep their size and scroll."""
-_LINE, _LETTER = 16.0, 5.9
-"""Height of a line of labels and mean width of a letter, in points. The browser chooses the font."""
+"""Wider drawings (in points) scroll where there is less space."""
+_FONT, _LINE, _LETTER = 10.5, 16.0, 5.9
+"""Size of all text, height of a line and mean width of a letter, in points. The browser chooses the font."""
+_SCALE = 1.125
+"""Pixels per point: all drawings of a page are shown in one scale, so that their text has one size."""
+_DIGIT = 6.7
+"""Width of a digit in points in the widest font that a browser may choose."""
+_MAX_CELL_WIDTH = 60.0
 _MAX_TICKS = 7
 _HANDLE = 22.0
 _PAINT = {
@@ -83,13 +88,16 @@ def svg(chart: Chart, prefix: str = "figure") -> str:
     remarks = chart.remarks()
     if NO_NUMBERS in remarks:
         height = 86.4
-        parts: Iterable[str] = [_text(width / 2, height / 2, NO_NUMBERS, 12, anchor="middle")]
+        parts: Iterable[str] = [_text(width / 2, height / 2, NO_NUMBERS, anchor="middle")]
     else:
-        parts = _drawing_parts(chart.draw(), width, height, "; ".join(remarks), prefix)
+        drawing = chart.draw()
+        frame = _frame(drawing, width, height, "; ".join(remarks))
+        width, height = frame.width, frame.height
+        parts = _drawing_parts(drawing, frame, prefix)
     wide = ' class="wide"' if width > _MAX_WIDTH else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:.0f}" '
-        f'height="{height:.0f}" role="img" aria-labelledby="{prefix}-title" stroke-linejoin="round"{wide}>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{_SCALE * width:.0f}" '
+        f'height="{_SCALE * height:.0f}" role="img" aria-labelledby="{prefix}-title" stroke-linejoin="round"{wide}>'
         f'<title id="{prefix}-title">{escape(page_text(chart.title))}</title>{"".join(parts)}</svg>'
     )
 
@@ -105,8 +113,29 @@ def svg_file(chart: Chart) -> str:
     return svg(chart).replace("</title>", f"</title>{_FILE_STYLE}", 1) + "\n"
 
 
-def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, prefix: str) -> Iterator[str]:
-    limits = [_limits(drawing, axis, name) for name, axis in (("xs", drawing.x), ("ys", drawing.y))]
+@dataclass(frozen=True)
+class _Frame:
+    """The size of a drawing, its margins, ticks and labels, all lengths in points."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    limits: tuple[tuple[float, float], tuple[float, float]]
+    x_ticks: Ticks
+    y_ticks: Ticks
+    x_label: Sequence[str]
+    y_label: Sequence[str]
+    is_steep: bool
+    tick_height: float
+    remark: str
+
+
+def _frame(drawing: Drawing, width: float, height: float, remark: str) -> _Frame:
+    """The margins that the labels need; cells of a table that must have some size change that of the drawing."""
+    limits = _limits(drawing, drawing.x, "xs"), _limits(drawing, drawing.y, "ys")
     x_ticks, y_ticks = (
         _round_ticks(*ends) if ticks is None else ticks
         for ends, ticks in zip(limits, (drawing.x_ticks, drawing.y_ticks), strict=True)
@@ -116,16 +145,29 @@ def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, p
     is_steep = drawing.is_table and not drawing.is_square and _longest(x_ticks) * len(x_ticks) > 60
     tick_height = 0.7 * _LETTER * _longest(x_ticks) if is_steep else _LINE * _line_count(x_ticks)
     left = 14 + _LETTER * _longest(y_ticks) + _LINE * len(y_label)
-    margin = _LETTER * max((len(note.text) for note in drawing.notes if note.x is None), default=0)
-    right = max(11.0, margin + 7, 0.75 * _LETTER * _longest(x_ticks[-1:]) if is_steep else 0.0)
-    top = 11.0 + (tick_height if drawing.is_table else 0.0)
-    bottom = 11.0 + _LINE * len(x_label) + (0.0 if drawing.is_table else tick_height)
-    legend, legend_rows = _legend(drawing, width)
-    top += _LINE * legend_rows
-    if remark:
-        yield _text(4, height - 5, remark, 9.5)
-        bottom += _LINE
-    inside = max(0.2 * width, width - left - right), max(0.2 * height, height - bottom - top)
+    margin = _DIGIT * max((len(note.text) for note in drawing.notes if note.x is None), default=0)
+    right = max(11.0, margin + 8, 0.75 * _LETTER * _longest(x_ticks[-1:]) if is_steep else 0.0)
+    top = 11.0 + (tick_height if drawing.is_table else 0.0) + _LINE * _legend(drawing, width)[1]
+    bottom = 11.0 + _LINE * (len(x_label) + bool(remark)) + (0.0 if drawing.is_table else tick_height)
+    if drawing.cell is not None:
+        columns, rows = max(1, len(x_ticks)), max(1, len(y_ticks))
+        column = min(_MAX_CELL_WIDTH, max(drawing.cell[0], (width - left - right) / columns))
+        right = max(right, width - left - column * columns)
+        width, height = left + column * columns + right, top + drawing.cell[1] * rows + bottom
+    return _Frame(
+        *(width, height, left, right, top, bottom, limits),
+        *(x_ticks, y_ticks, x_label, y_label, is_steep, tick_height, remark),
+    )
+
+
+def _drawing_parts(drawing: Drawing, frame: _Frame, prefix: str) -> Iterator[str]:
+    width, left, top, limits = frame.width, frame.left, frame.top, frame.limits
+    if frame.remark:
+        yield _text(4, frame.height - 5, frame.remark)
+    inside = (
+        max(0.2 * width, width - left - frame.right),
+        max(0.2 * frame.height, frame.height - frame.bottom - top),
+    )
     if drawing.is_square:
         unit = min(side / abs(ends[1] - ends[0]) for side, ends in zip(inside, limits, strict=True))
         inside = unit * abs(limits[0][1] - limits[0][0]), unit * abs(limits[1][1] - limits[1][0])
@@ -134,27 +176,25 @@ def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, p
         f'<clipPath id="{prefix}-clip"><rect x="{left:g}" y="{top:g}" width="{inside[0]:g}" height="{inside[1]:g}"/>'
         "</clipPath>"
     )
-    yield from _axes(drawing, x, y, x_ticks, y_ticks, is_steep=is_steep)
+    yield from _axes(drawing, x, y, frame.x_ticks, frame.y_ticks, is_steep=frame.is_steep)
     if drawing.corner:
-        yield _text(left + inside[0], top - 4, drawing.corner, 9, anchor="end")
+        yield _text(left + inside[0], top - 4, drawing.corner, anchor="end")
     yield f'<g clip-path="url(#{prefix}-clip)">'
     yield from (_image(picture, x, y) for picture in drawing.pictures)
     yield from (_shape(shape, x(shape.xs), y(shape.ys)) for shape in drawing.shapes)
     yield "</g>"
     for note in drawing.notes:
         anchor_x = left + inside[0] + 4 if note.x is None else float(x(note.x))
-        yield _text(
-            anchor_x, float(y(note.y)) + 0.35 * note.size, note.text, note.size, "" if note.x is None else "middle"
-        )
-    yield from legend
-    floor = top + inside[1] + (0.0 if drawing.is_table else tick_height)
-    for number, line in enumerate(x_label):
+        yield _text(anchor_x, float(y(note.y)) + 0.35 * _FONT, note.text, "" if note.x is None else "middle")
+    yield from _legend(drawing, width)[0]
+    floor = top + inside[1] + (0.0 if drawing.is_table else frame.tick_height)
+    for number, line in enumerate(frame.x_label):
         is_long = _LETTER * len(line) > inside[0]
         anchor_x = width - 11 if is_long else left + inside[0] / 2
-        yield _text(anchor_x, floor + _LINE * (number + 0.9), line, 11.5, "end" if is_long else "middle")
-    for number, line in enumerate(y_label):
+        yield _text(anchor_x, floor + _LINE * (number + 0.9), line, "end" if is_long else "middle")
+    for number, line in enumerate(frame.y_label):
         at, middle = _LINE * (number + 0.8), top + inside[1] / 2
-        yield _text(at, middle, line, 11.5, "middle", f"rotate(-90 {at:g} {middle:g})")
+        yield _text(at, middle, line, "middle", f"rotate(-90 {at:g} {middle:g})")
 
 
 def _axes(drawing: Drawing, x: _Scale, y: _Scale, across: Ticks, down: Ticks, *, is_steep: bool) -> Iterator[str]:
@@ -175,13 +215,13 @@ def _axes(drawing: Drawing, x: _Scale, y: _Scale, across: Ticks, down: Ticks, *,
         lines = label.split("\n")
         first = top - 4 - _LINE * (len(lines) - 1) if drawing.is_table else floor + 14
         if is_steep:
-            yield _text(at, top - 4, label, 10.5, transform=f"rotate(-40 {at:.1f} {top - 4:.1f})")
+            yield _text(at, top - 4, label, transform=f"rotate(-40 {at:.1f} {top - 4:.1f})")
         else:
-            yield from (_text(at, first + _LINE * n, line, 10.5, "middle") for n, line in enumerate(lines))
+            yield from (_text(at, first + _LINE * n, line, "middle") for n, line in enumerate(lines))
     for at, label in rows:
         lines = label.split("\n")
         first = at + 3.7 - 6 * (len(lines) - 1)
-        yield from (_text(x.start - 6, first + 12 * n, line, 10.5, "end") for n, line in enumerate(lines))
+        yield from (_text(x.start - 6, first + 12 * n, line, "end") for n, line in enumerate(lines))
 
 
 def _legend(drawing: Drawing, width: float) -> tuple[list[str], int]:
@@ -202,7 +242,7 @@ def _legend(drawing: Drawing, width: float) -> tuple[list[str], int]:
             if shape.is_closed:
                 ends, ys = ends[[0, 1, 1, 0]], middle + np.asarray([-4.0, -4.0, 4.0, 4.0])
             elements.append(_shape(shape, ends, ys))
-        elements.append(_text(left + _HANDLE, middle + 3.7, name, 10.5))
+        elements.append(_text(left + _HANDLE, middle + 3.7, name))
     return elements, -(-len(names) // count)
 
 
@@ -296,10 +336,10 @@ def png_pixels(image: str) -> Pixels:
     return Pixels(tuple(tuple((red, green, blue) for red, green, blue in row) for row in pixels.tolist()))
 
 
-def _text(x: float, y: float, text: str, size: float, anchor: str = "", transform: str = "") -> str:
+def _text(x: float, y: float, text: str, anchor: str = "", transform: str = "") -> str:
     anchored = f' text-anchor="{anchor}"' if anchor else ""
     turned = f' transform="{transform}"' if transform else ""
-    position = f'x="{_short(x)}" y="{_short(y)}" font-size="{size:g}"'
+    position = f'x="{_short(x)}" y="{_short(y)}" font-size="{_FONT:g}"'
     return f'<text {position} fill="currentColor"{anchored}{turned}>{escape(text)}</text>'
 
 

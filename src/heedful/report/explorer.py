@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from heedful.report.html import HtmlDocument, write_atomically
 from heedful.report.page import Link
 from heedful.report.text_sources import ModelTexts, Open, collect_texts
 from heedful.report.text_table import (
-    FOLDER,
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
     TextRow,
@@ -81,9 +80,9 @@ def _head(path: Path) -> str:
         return file.read(2000)
 
 
-def delete_stale_pages(folder: Path, kept: set[str]) -> None:
-    """Delete explorers of an earlier report and their tables, recognized by name and generator; other files stay."""
-    for path in sorted((folder / FOLDER).glob("*.html")):
+def delete_stale_pages(folder: Path, kept: Collection[str]) -> None:
+    """Delete pages of an earlier report and tables beside them, recognized by name and generator; other files stay."""
+    for path in sorted(folder.glob("*.html")):
         if path.name not in kept and _FILE_NAME.fullmatch(path.name) and _GENERATOR in _head(path):
             path.unlink()
             table_beside(path).unlink(missing_ok=True)

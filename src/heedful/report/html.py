@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from numbers import Integral
 from pathlib import Path
@@ -27,22 +28,30 @@ from heedful.table_view import Cell, Comparison, TableView
 
 MIXED_TOLERANCES = "within tolerance"
 """The heading of judgements whose tolerances differ from row to row."""
+WIDE = 7
+"""Columns from which published numbers are shown below ours, so that no judgement is out of sight."""
+_MARKS = {"inside": "✓", "outside": "✗", "judged": "○"}
 
 
 class DisplayCell(NamedTuple):
-    """The text of a cell and its CSS class: text, number, missing, ours, published, difference, inside, outside."""
+    """The text of a cell and its CSS class: text, number, missing, ours, published, difference, inside, outside.
+
+    `below` is the published number of a wide table.
+    """
 
     text: str
     kind: str = "text"
+    below: str = ""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A column; a column with published numbers is split into `parts`."""
+    """A column; one with published numbers is split into `parts`, or has its tolerance as `hint` in a wide table."""
 
     name: str
     kind: str
     parts: tuple[str, ...] = ()
+    hint: str = ""
 
     @property
     def span(self) -> int:
@@ -52,11 +61,18 @@ class Heading:
 
 @dataclass(frozen=True)
 class DisplayTable:
-    """A table as text: headings, of which some are split into a second line, rows of cells, and notes."""
+    """A table as text: headings, some of them split into a second line, rows of cells, and notes.
+
+    Args:
+        groups: headings above those of the columns with the number of columns below them.
+        legend: how to read the cells of a wide table.
+    """
 
     headings: tuple[Heading, ...]
     rows: tuple[tuple[DisplayCell, ...], ...]
     note: str
+    groups: tuple[tuple[str, int], ...] = ()
+    legend: str = ""
 
     @property
     def html_rows(self) -> Iterator[Markup]:
@@ -68,8 +84,13 @@ class DisplayTable:
                 yield Markup(f"<tr>{head}{cells}</tr>\n")  # safe: all texts of cells are escaped
 
     @property
+    def is_wide(self) -> bool:
+        """Whether there are so many columns that they stand closer."""
+        return len(self.headings) > WIDE
+
+    @property
     def is_compared(self) -> bool:
-        """Whether a column has published numbers."""
+        """Whether a column has published numbers beside ours."""
         return any(heading.parts for heading in self.headings)
 
     @property
@@ -83,7 +104,10 @@ class DisplayTable:
 
 
 def _cell_html(cell: DisplayCell) -> str:
-    text, kind = cell
+    text, kind, below = cell
+    if below:
+        mark = f" <i>{_MARKS[kind]}</i>" if kind in _MARKS else ""
+        return f'<td class="both {kind}">{escape(text)}{mark}<small>{escape(below)}</small></td>'
     if kind == "text":
         return f"<td><div><bdi>{escape(text)}</bdi></div></td>"
     return f'<td class="{kind}">{escape(text)}</td>'
@@ -92,13 +116,43 @@ def _cell_html(cell: DisplayCell) -> str:
 def display_table(table: TableView) -> DisplayTable:
     """The table as text, with our numbers beside the published ones."""
     headings = tuple(_heading(name, [row[index] for row in table.rows]) for index, name in enumerate(table.columns))
-    rows = tuple(
-        tuple(cell for value, heading in zip(row, headings, strict=True) for cell in _display_cells(value, heading))
-        for row in table.rows
-    )
     doubts = dict.fromkeys(cell.doubt for row in table.rows for cell in row if isinstance(cell, Comparison))
-    notes = [table.note, *(f"† {doubt}." for doubt in doubts if doubt)]
-    return DisplayTable(headings, rows, " ".join(filter(None, notes)))
+    note = " ".join(filter(None, [table.note, *(f"† {doubt}." for doubt in doubts if doubt)]))
+    is_wide = bool(table.groups) or sum(heading.span for heading in headings) > WIDE
+    if not (is_wide and any(heading.parts for heading in headings)):
+        rows = tuple(
+            tuple(cell for value, heading in zip(row, headings, strict=True) for cell in _display_cells(value, heading))
+            for row in table.rows
+        )
+        return DisplayTable(headings, rows, note)
+    rows = tuple(
+        tuple(_display_both(value, heading) for value, heading in zip(row, headings, strict=True)) for row in table.rows
+    )
+    groups = tuple((name, len([*columns])) for name, columns in itertools.groupby(table.groups))
+    narrow = tuple(
+        replace(heading, parts=(), hint=heading.parts[-1] if len(heading.parts) > _UNJUDGED_PARTS else "")
+        for heading in headings
+    )
+    return DisplayTable(narrow, rows, note, groups, _legend({cell.kind for row in rows for cell in row}))
+
+
+_UNJUDGED_PARTS = 3
+
+
+def _legend(kinds: Collection[str]) -> str:
+    """How to read a number with the published one below it."""
+    meanings = {"inside": "inside the tolerance", "outside": "outside", "judged": "not judged"}
+    marks = [f"{_MARKS[kind]} {meaning}" for kind, meaning in meanings.items() if kind in kinds]
+    return " ".join(["Above: ours; below: published.", *([f"{', '.join(marks)}."] if marks else [])])
+
+
+def _display_both(cell: Cell, heading: Heading) -> DisplayCell:
+    """A cell of a wide table: our number with its judgement, and the published one."""
+    shown = _display_cells(cell, heading)
+    if not isinstance(cell, Comparison) or cell.published is None or not heading.parts:
+        return shown[0]
+    kind = shown[-1].kind if len(heading.parts) > _UNJUDGED_PARTS else "ours"
+    return DisplayCell(shown[0].text, "ours" if kind == "published" else kind, shown[1].text)
 
 
 def _heading(name: str, cells: Sequence[Cell]) -> Heading:

@@ -9,7 +9,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
 
@@ -27,6 +27,7 @@ MIN_SECTIONS_FOR_FACETS = 5
 LONG_CHAPTER = 20
 """Sections from which the browser lays out only what is visible."""
 SYMBOLS = {Verdict.SUPPORTED: "✓", Verdict.NOT_SUPPORTED: "✗", Verdict.UNDECIDED: "?", Verdict.NOT_TESTED: "–"}
+INDEX_PAGE, MODEL_FOLDER = "index.html", "models"
 _MAX_ANCHOR = 60
 _DOCUMENT = HtmlDocument("page.html", ("style.css", "heatmap.css"), ("frame.js", "page.js"))
 
@@ -41,7 +42,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Section:
-    """One trial on one model.
+    """One trial on one model, or one question about it under several settings.
 
     Args:
         anchor: name of the section in links; the page makes it unique.
@@ -50,6 +51,10 @@ class Section:
         warnings: what limits the numbers: quick versions, samples, selection on the test split.
         texts: explorers of the texts, one per seed.
         texts_note: shown where there is no explorer.
+        model: file name of the page of its model, without a folder.
+        metrics: what the numbers of its tables mean, by their headings.
+        variants: the same question under several settings, each as a section whose title is what differs; this section
+            has what they share.
     """
 
     anchor: str
@@ -67,6 +72,9 @@ class Section:
     experiment: str = ""
     texts: tuple[Link, ...] = ()
     texts_note: str = ""
+    model: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    variants: tuple[Section, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,14 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Page:
-    """A report; `provenance` holds workspace, version and counts, `warnings` what is left out."""
+    """A report; `provenance` holds workspace, version and counts, `warnings` what is left out, `home` its index."""
 
     title: str
     lead: str = ""
     provenance: Mapping[str, str | float] = field(default_factory=dict)
     papers: tuple[Chapter, ...] = ()
     warnings: tuple[str, ...] = ()
+    home: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,7 @@ class Facet:
 
 
 def section_facets(sections: Sequence[Section]) -> tuple[tuple[Facet, ...], tuple[tuple[int, ...], ...]]:
-    """The facets with more than one value, and for each section the index of its value in each of them.
+    """The facets with more than one value, and for each section (of an index: model) the index of its value in each.
 
     The page compares these indices, never names from data. Few sections have no facets.
     """
@@ -147,7 +156,7 @@ def _facet_value(section: Section, name: str) -> str:
 
 @dataclass(frozen=True)
 class SectionEntry:
-    """A section with its place in the contents and in the facets."""
+    """A section with its place in the contents and in the facets; `page` is the file that has it, if another one."""
 
     anchor: str
     section: Section
@@ -155,11 +164,24 @@ class SectionEntry:
     hint: str
     picks: tuple[int, ...]
     badges: tuple[VerdictBadge, ...]
+    page: str = ""
 
     @property
-    def figures(self) -> list[tuple[str, Figure]]:
-        """The figures, which have no anchors."""
-        return [("", figure) for figure in self.section.figures]
+    def address(self) -> str:
+        """The link to the section."""
+        return f"{self.page}#{self.anchor}"
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model in an index: the link to its page, and its sections of one chapter."""
+
+    anchor: str
+    label: str
+    hint: str
+    address: str
+    picks: tuple[int, ...]
+    sections: tuple[SectionEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -179,7 +201,10 @@ class TrialVerdicts:
 
 @dataclass(frozen=True)
 class ChapterEntry:
-    """A chapter with its place in the contents; `tables` and `figures` are anchored."""
+    """A chapter with its place in the contents; `tables` and `figures` are anchored.
+
+    In an index, `models` have the sections on pages of their own.
+    """
 
     anchor: str
     chapter: Chapter
@@ -187,6 +212,7 @@ class ChapterEntry:
     figures: tuple[tuple[str, Figure], ...]
     facets: tuple[Facet, ...]
     sections: tuple[SectionEntry, ...]
+    models: tuple[ModelEntry, ...] = ()
 
     @property
     def verdicts(self) -> list[TrialVerdicts]:
@@ -210,36 +236,79 @@ class ChapterEntry:
 
 
 def page_parts(page: Page) -> Iterator[str]:
-    """The page as one HTML document, part by part."""
+    """The page as one HTML document with all sections, part by part."""
+    return _render(page, _contents(page.papers))
+
+
+def report_pages(page: Page) -> Iterator[tuple[str, Iterator[str]]]:
+    """The files of a report: a page per model, then the index with chapters and verdicts; one page for one model."""
+    models = dict.fromkeys(section.model for chapter in page.papers for section in chapter.sections)
+    if len(models) < 2:
+        yield INDEX_PAGE, page_parts(page)
+        return
+    written: dict[str, list[tuple[str, ChapterEntry]]] = {chapter.name: [] for chapter in page.papers}
+    for model in models:
+        chapters = [
+            replace(chapter, sections=sections, tables=(), figures=())
+            for chapter in page.papers
+            if (sections := tuple(map(_one_folder_down, (s for s in chapter.sections if s.model == model))))
+        ]
+        address, contents = f"{MODEL_FOLDER}/{model}", _contents(chapters)
+        for chapter, entry in zip(chapters, contents, strict=True):
+            written[chapter.name].append((address, entry))
+        title = _model_label(chapters[0].sections[0])
+        model_page = Page(title, "", page.provenance, tuple(chapters), home=f"../{INDEX_PAGE}")
+        yield address, _render(model_page, contents)
+    yield INDEX_PAGE, _render(page, _index_contents(page.papers, written))
+
+
+def _render(page: Page, chapters: Sequence[ChapterEntry]) -> Iterator[str]:
     numbers = itertools.count(1)
     values = {
         "title": page.title,
         "page": page,
-        "chapters": _contents(page.papers),
+        "chapters": chapters,
         "chart": lambda chart: Markup(svg(chart, f"chart-{next(numbers)}")),  # safe: the text in a chart is escaped
         "heat": heatmap_view,
+        "unanchored": lambda figures: [("", figure) for figure in figures],
+        "verdict_badges": verdict_badges,
         "long": LONG_CHAPTER,
         "has_texts": any(section.texts for chapter in page.papers for section in chapter.sections),
     }
     return _DOCUMENT.render(values)
 
 
-def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
-    """All chapters and sections with unique anchors, in reading order."""
-    taken: set[str] = set()
+def _one_folder_down(section: Section) -> Section:
+    """The section with links that lead from a page in a folder of the report."""
+    links = tuple(Link(link.label, f"../{link.address}") for link in section.texts)
+    return replace(section, texts=links, variants=tuple(map(_one_folder_down, section.variants)))
 
-    def anchor(name: str) -> str:
+
+def _model_label(section: Section) -> str:
+    """Corpus, encoder and attention."""
+    return " · ".join(filter(None, (_facet_value(section, name) for name in FACETS[:-1]))) or section.title
+
+
+class _Anchors:
+    """Unique anchors of one page."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        """The name as an anchor, with a number if it is taken."""
         stem = "at-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part")
         names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-        free = next(name for name in names if name not in taken)
-        taken.add(free)
+        free = next(name for name in names if name not in self._taken)
+        self._taken.add(free)
         return free
 
-    entries = []
+
+def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
+    """All chapters and sections with unique anchors, in reading order."""
+    anchor, entries = _Anchors(), []
     for chapter in papers:
-        address = anchor(chapter.name)
-        tables = [(anchor(f"{chapter.name} {table.caption[:_MAX_ANCHOR]}"), table) for table in chapter.tables]
-        figures = [(anchor(f"{chapter.name} {figure.title[:_MAX_ANCHOR]}"), figure) for figure in chapter.figures]
+        entry = _chapter_entry(chapter, anchor)
         facets, picks = section_facets(chapter.sections)
         sections = [
             SectionEntry(anchor(section.anchor), section, label, hint, picked, verdict_badges(section.findings))
@@ -247,7 +316,45 @@ def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
                 chapter.sections, _labels(chapter.sections, short=bool(facets)), picks, strict=True
             )
         ]
-        entries.append(ChapterEntry(address, chapter, tuple(tables), tuple(figures), facets, tuple(sections)))
+        entries.append(replace(entry, facets=facets, sections=tuple(sections)))
+    return entries
+
+
+def _chapter_entry(chapter: Chapter, anchor: _Anchors) -> ChapterEntry:
+    """A chapter with its tables and figures, without sections."""
+    address = anchor(chapter.name)
+    tables = [(anchor(f"{chapter.name} {table.caption[:_MAX_ANCHOR]}"), table) for table in chapter.tables]
+    figures = [(anchor(f"{chapter.name} {figure.title[:_MAX_ANCHOR]}"), figure) for figure in chapter.figures]
+    return ChapterEntry(address, chapter, tuple(tables), tuple(figures), (), ())
+
+
+def _index_contents(
+    papers: Sequence[Chapter], written: Mapping[str, Sequence[tuple[str, ChapterEntry]]]
+) -> list[ChapterEntry]:
+    """All chapters with their models, whose sections are on other pages.
+
+    Args:
+        written: by chapter the address of each model's page and the chapter as it is there.
+    """
+    anchor, entries = _Anchors(), []
+    for chapter in papers:
+        entry, pages = _chapter_entry(chapter, anchor), written[chapter.name]
+        first = [replace(there.sections[0].section, experiment="") for _, there in pages]
+        labels = [_model_label(section) for section in first]
+        facets, picks = section_facets(first)
+        models = tuple(
+            ModelEntry(
+                anchor(f"{chapter.name} {label}"),
+                label,
+                _section_hint(section) if labels.count(label) > 1 else "",
+                f"{address}#{there.anchor}",
+                picked,
+                tuple(replace(inner, page=address) for inner in there.sections),
+            )
+            for (address, there), section, label, picked in zip(pages, first, labels, picks, strict=True)
+        )
+        sections = tuple(inner for model in models for inner in model.sections)
+        entries.append(replace(entry, facets=facets, sections=sections, models=models))
     return entries
 
 

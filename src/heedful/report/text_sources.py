@@ -99,13 +99,21 @@ class ModelTexts:
     def address(self) -> str:
         """The explorer relative to the report; it does not depend on the rest of the workspace."""
         names = " ".join(str(self.facts[name]) for name in NAMING_FACTS if name in self.facts)
-        if len(names) > _MAX_FILE_NAME:
-            names = f"{names[: _MAX_FILE_NAME * 2 // 3]} {names[-_MAX_FILE_NAME // 3 :]}"
-        words = [names]
-        words += [f"seed {self.facts['seed']}"] if "seed" in self.facts else []
+        words = [f"seed {self.facts['seed']}"] if "seed" in self.facts else []
         words += [] if self.split == "test" else [self.split]
-        stem = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
-        return f"{FOLDER}/{stem}-{self.model.rpartition('-')[2]}.html"
+        return f"{FOLDER}/{page_file(names, words, self.model.rpartition('-')[2])}"
+
+
+def page_file(names: str, words: Sequence[str], digest: str) -> str:
+    """The file of a page beside the index, of the names of a model, which may be long, further words and a digest.
+
+    >>> page_file("SST bilstm", ("seed 0",), "0123456789ab")
+    'sst-bilstm-seed-0-0123456789ab.html'
+    """
+    if len(names) > _MAX_FILE_NAME:
+        names = f"{names[: _MAX_FILE_NAME * 2 // 3]} {names[-_MAX_FILE_NAME // 3 :]}"
+    stem = re.sub(r"[^a-z0-9]+", "-", " ".join((names, *words)).lower()).strip("-")
+    return "-".join(filter(None, (stem, digest))) + ".html"
 
 
 def find_model_texts(entries: Iterable[IndexEntry]) -> list[ModelTexts]:

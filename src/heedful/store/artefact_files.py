@@ -28,6 +28,7 @@ from torch import Tensor
 from heedful.store.atomic_write import flush_to_disk
 from heedful.store.file_digest import content_sha256
 from heedful.store.object_store import object_key
+from heedful.store.provenance import Made
 from heedful.store.recipe import Artefact, Json, artefact_name, dump_compact_json
 from heedful.types import UserError
 
@@ -66,7 +67,7 @@ class CorruptArtefactWarning(UserWarning):
 
 
 def _nothing() -> None:
-    """Tensors on this disk need not be fetched."""
+    """Tensors on this disk need not be fetched, and nothing may be known about the making of an artefact."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class IndexEntry:
         group: the same for artefacts whose recipes differ only in the seeds of their models.
         fetch_tensors: is called before tensors are read: those behind a URL are downloaded only then.
         device: the kind of device on which it was made; the last digits of numbers depend on it.
+        read_made: reads the document behind `made`.
     """
 
     name: str
@@ -95,6 +97,12 @@ class IndexEntry:
     path: Path
     fetch_tensors: Callable[[], object] = field(default=_nothing, repr=False, compare=False)
     device: str = "cpu"
+    read_made: Callable[[], Made | None] = field(default=_nothing, repr=False, compare=False)
+
+    @property
+    def made(self) -> Made | None:
+        """How long it took, when it was made and with which versions; None where that is not recorded."""
+        return self.read_made()
 
     def link(self, name: str) -> str | None:
         """The artefact name of the first dependency in a field; None if there is none."""

@@ -36,8 +36,10 @@ class StoredItem:
     @property
     def about(self) -> str:
         """What it is of, in a few words: corpus, model, method, seed."""
-        facts = {name: value for name, value in self.entry.facts.items() if value not in (None, "", False)}
-        return ", ".join(f"seed {value}" if name == "seed" else str(value) for name, value in facts.items())
+        facts = {
+            name: str(value) for name, value in self.entry.facts.items() if value is not None and value is not False
+        }
+        return ", ".join(f"seed {value}" if name == "seed" else value for name, value in facts.items() if value)
 
 
 def _date(path: Path) -> str:

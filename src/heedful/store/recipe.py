@@ -8,11 +8,14 @@ of their code. Device, batch size and number of workers belong to the workspace 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path, PurePath
@@ -206,6 +209,59 @@ def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
     description = canonical_json(recipe, data)
     assert isinstance(description, dict)
     return description
+
+
+def recipe_from_json(description: Json) -> Recipe:
+    """The recipe of a canonical form; UserError for a class that is not imported, or that has other fields now.
+
+    A workspace may come from other people: nothing is imported by the names in it but modules of this package.
+    """
+
+    def convert(form: Json, declared: str = "") -> object:
+        if isinstance(form, list):
+            return tuple(convert(item) for item in form)
+        if isinstance(form, str) and "Path" in (words := re.findall(r"\w+", declared)) and "str" not in words:
+            return Path(form)
+        if not isinstance(form, dict):
+            return form
+        if "type" not in form:
+            return float(str(form["float"]))
+        kind = _find_class(str(form["type"]))
+        if issubclass(kind, Enum):
+            return kind[str(form["member"])]
+        if not is_dataclass(kind):
+            raise TypeError
+        known = {entry.name: str(entry.type) for entry in fields(kind) if entry.init}
+        return kind(**{name: convert(value, known[name]) for name, value in form.items() if name in known})
+
+    try:
+        recipe = convert(description)
+    except (LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
+        kind = description.get("type") if isinstance(description, dict) else None
+        raise UserError(
+            f"{shorten(kind)}: its classes are not imported, or have other fields than when it was stored; import the "
+            "module that defines them"
+        ) from error
+    _require_recipe(recipe)
+    assert isinstance(recipe, Recipe)
+    return recipe
+
+
+def _find_class(path: str) -> type:
+    """The class of a canonical form, in a module that is imported or belongs to this package."""
+    parts = path.split(".")
+    modules = [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+    for name in modules:
+        if name not in sys.modules and parts[0] == _PACKAGE:
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(name)
+        if name in sys.modules:
+            found: object = sys.modules[name]
+            for part in parts[name.count(".") + 1 :]:
+                found = getattr(found, part)
+            if isinstance(found, type):
+                return found
+    raise LookupError(path)
 
 
 def check_recipe(recipe: object) -> None:

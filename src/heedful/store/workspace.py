@@ -72,6 +72,7 @@ from heedful.store.leases import (
     saved_checkpoints,
 )
 from heedful.store.object_store import (
+    ARTEFACT_NAME,
     TOGETHER,
     ObjectStore,
     cache_folder,
@@ -79,6 +80,7 @@ from heedful.store.object_store import (
     local_path,
     workspace_cache,
 )
+from heedful.store.provenance import MADE_FOLDER, Made, Stopwatch, dump_made, made_key, parse_made
 from heedful.store.recipe import (
     Artefact,
     Json,
@@ -87,6 +89,7 @@ from heedful.store.recipe import (
     describe_recipe,
     linked_artefacts,
     plain_settings,
+    recipe_from_json,
     seed_group,
 )
 from heedful.store.shard import SHARD_CLASS
@@ -219,6 +222,19 @@ class Workspace:
         stored = {*self.store.artefacts()}
         return [recipe for recipe in recipes if self.artefact_name(recipe) not in stored]
 
+    def read_recipe(self, name: str) -> Recipe:
+        """The recipe of a stored artefact, as in the column `name` of `index`; `get` and `restore` take it.
+
+        UserError if there is no such artefact, or if its code or data are others now, so that it would be made anew.
+        """
+        folder = self.root / name
+        if not ARTEFACT_NAME.fullmatch(name) or not self._fetch(folder, tensors=False):
+            raise UserError(f"no artefact {shorten(name)} in {self}; `heedful workspace list` shows all names")
+        recipe = recipe_from_json({**read_entry(folder, tensors=False).open().recipe})
+        if self.artefact_name(recipe) != name:
+            raise UserError(f"{name}: its code, its data or the version of its class are others now; run it again")
+        return recipe
+
     def artefact_name(self, recipe: Recipe) -> str:
         """The folder name of the recipe's artefact: `<ClassName>-<12 hex of its fingerprint>`."""
         return artefact_name(describe_recipe(recipe, self.data_dir))
@@ -257,18 +273,32 @@ class Workspace:
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
             try:
-                entries.append(read_entry(folder))
+                entries.append(replace(read_entry(folder), read_made=partial(self.read_made, folder.name)))
             except CorruptArtefactError as damage:
                 damages.append(damage)
         return entries, damages
 
     def index(self) -> pandas.DataFrame:
         """All complete artefacts as a table: name, kind, recipe class, each fact, settings, links and path."""
-        shown = [entry.name for entry in fields(IndexEntry) if entry.name != "fetch_tensors"]
+        shown = [entry.name for entry in fields(IndexEntry) if entry.name not in ("fetch_tensors", "read_made")]
         rows = [{**{name: getattr(entry, name) for name in shown}, **entry.facts} for entry in self.entries()]
         return pandas.DataFrame(
             rows, columns=None if rows else ["name", "kind", "recipe_class", "settings", "links", "group", "path"]
         )
+
+    def read_made(self, name: str) -> Made | None:
+        """How the artefact of this name was made; None where that is not recorded."""
+        return parse_made(self.read_document(made_key(name)))
+
+    def read_all_made(self) -> dict[str, Made]:
+        """How each artefact was made, by name, as far as it is recorded; a few requests behind a URL."""
+        names = [file.removesuffix(".json") for file in self.list_documents(MADE_FOLDER)]
+        if self.store is None:
+            records = {name: self.read_made(name) for name in names}
+        else:
+            contents = self.store.read_many([made_key(name) for name in names])
+            records = {name: parse_made(contents.get(made_key(name))) for name in names}
+        return {name: made for name, made in records.items() if made is not None}
 
     def _is_intact(self, folder: Path) -> bool:
         """Whether a complete artefact is there; a damaged one is moved away with a warning."""
@@ -288,7 +318,7 @@ class Workspace:
         return True
 
     def _make(self, recipe: Recipe, description: dict[str, Json]) -> None:
-        name, changes = artefact_name(description), count_file_changes()
+        name, changes, stopwatch = artefact_name(description), count_file_changes(), Stopwatch()
         self.delete_leftovers(name)
         artefact = self._make_in_memory(recipe)
         if not isinstance(artefact, Artefact):
@@ -317,9 +347,14 @@ class Workspace:
                 staging.mkdir(parents=True)
                 documents = {NOTES: artefact.notes, RECIPE: description, INDEX: index}
                 write_artefact(staging, artefact, documents, shard_folders)
-                self._publish(staging, self.root / name)
+                is_ours = self._publish(staging, self.root / name)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+        if is_ours:
+            shards_made = [self.read_made(folder.name) for folder in shard_folders]
+            seconds = stopwatch.stop() + sum(made.seconds for made in shards_made if made is not None)
+            with suppress(WriteError):  # the artefact is stored, and nothing depends on its record
+                self.write_document(made_key(name), dump_made(seconds))
         for shard_folder in shard_folders:
             self.delete(shard_folder.name)
         shutil.rmtree(self.root / ".partial" / name, ignore_errors=True)
@@ -417,15 +452,18 @@ class Workspace:
                 draft.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
-        """Delete an artefact, if there is one."""
+        """Delete an artefact, if there is one, and the record of its making."""
         if self.store is not None:
             self.store.delete_artefact(name)
+            self.store.delete(made_key(name))
         # Out of sight first: a folder without some of its files would be taken for a damaged artefact.
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         with translate_write_errors(self.root), suppress(FileNotFoundError):
             staging.parent.mkdir(exist_ok=True)
             (self.root / name).rename(staging)
         shutil.rmtree(staging, ignore_errors=True)
+        with suppress(OSError):  # as on a read-only disk
+            (self.root / made_key(name)).unlink()
 
     def _changed_data_error(self, name: str) -> UserError:
         return UserError(f"the data changed while {name} was being made; run it again")
@@ -556,7 +594,8 @@ class Workspace:
                 folder = self.root / name
                 try:
                     entry = read_entry(folder, tensors=False)
-                    entries[name] = replace(entry, fetch_tensors=partial(self._fetch, folder))
+                    tensors, made = partial(self._fetch, folder), partial(self.read_made, name)
+                    entries[name] = replace(entry, fetch_tensors=tensors, read_made=made)
                 except CorruptArtefactError as damage:
                     wrong[name] = damage
             return wrong
@@ -610,7 +649,8 @@ class Workspace:
         files = {key: source / file for file, key in object_keys(folder, read_manifest(source)).items()}
         return store.publish(folder.name, files, written) or store.read_manifest(folder.name) == written
 
-    def _publish(self, staging: Path, folder: Path) -> None:
+    def _publish(self, staging: Path, folder: Path) -> bool:
+        """Store a finished artefact; False if another process was quicker, whose result is then in its place."""
         if self.store is not None:
             try:
                 is_ours = self._upload(self.store, staging, folder)
@@ -623,21 +663,23 @@ class Workspace:
                 raise
             if not is_ours:  # another machine without our lease was quicker, and others may have used its result
                 self._fetch(folder)
-                return
-        self._move_into_place(staging, folder)
+                return False
+        return self._move_into_place(staging, folder)
 
     def _unstored(self, folder: Path) -> Path:
         """The mark of an artefact that is in the cache only, because the store could not be reached."""
         return self.root / ".unstored" / folder.name
 
-    def _move_into_place(self, draft: Path, folder: Path) -> None:
+    def _move_into_place(self, draft: Path, folder: Path) -> bool:
+        """Rename a draft; False if the folder exists."""
         try:
             draft.rename(folder)
         except OSError:
             if not folder.exists():
                 raise
-            return  # another process without our lock was quicker; its result is the same
+            return False  # another process without our lock was quicker; its result is the same
         flush_to_disk(self.root)
+        return True
 
     @contextmanager
     def _hold_lock(self, folder: Path, recipe: Recipe) -> Iterator[None]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from types import FunctionType
@@ -55,6 +56,7 @@ from heedful.types import (
 
 _TOLERANCE = 1e-5
 """Largest difference between scores of a text alone and in a batch, relative to the largest score."""
+STABLE_SEED = "hash() of a text is another number in each; seed from derive_seed(...) of heedful.store.recipe"
 MAX_FAILURE_POINTS = 6
 """Number of module calls at which a model is made to fail."""
 
@@ -93,7 +95,7 @@ class CheckReport:
     __repr__ = __str__
 
 
-def _run_law(law: str, evidence: str, check: Callable[..., Iterable[str]], *arguments: object) -> CheckResult:
+def run_law(law: str, evidence: str, check: Callable[..., Iterable[str]], *arguments: object) -> CheckResult:
     """The result of a law whose check lists problems; an exception is a problem."""
     try:
         problems = list(check(*arguments))
@@ -151,7 +153,7 @@ def check_method(method: Method, cases: Mapping[str, tuple[Model, Batch]] | None
 
     def on_each(check: MethodLaw, names: list[str]) -> Iterator[str]:
         for name in names:
-            result = _run_law("", "", check, method, *case(name))
+            result = run_law("", "", check, method, *case(name))
             yield from () if result.passed else (f"{name}: {result.reason}",)
 
     usable, problems, works = [], [], True
@@ -171,9 +173,9 @@ def check_method(method: Method, cases: Mapping[str, tuple[Model, Batch]] | None
     for law, check in _METHOD_LAWS.items():
         linear = [name for name in usable if isinstance(chosen[name][0], LinearBagOfWords)]
         names = linear if check is _check_sign else usable
-        results += [_run_law(law, evidence, on_each, check, names)] if names else []
+        results += [run_law(law, evidence, on_each, check, names)] if names else []
     for law, check_tag in _tag_laws(method).items() if usable else ():
-        results.append(_run_law(law, evidence, check_tag, method, [case(name) for name in usable]))
+        results.append(run_law(law, evidence, check_tag, method, [case(name) for name in usable]))
     return CheckReport(_display_name(method), tuple(results))
 
 
@@ -203,6 +205,43 @@ def _check_deterministic(method: Method, model: Model, batch: Batch, target: Ten
             scores.append(method(model, batch, target).scores)
     if not torch.equal(*scores):
         yield f"scores differ by up to {float((scores[0] - scores[1]).abs().max()):.2g}"
+
+
+@contextmanager
+def other_hash(thing: object, salt: int) -> Iterator[None]:
+    """`hash` of the modules that define a class, or a function, gives other numbers for texts.
+
+    Python draws these numbers anew in every process: whoever seeds from them gets other results in the next one.
+    """
+    kinds = type(thing).__mro__ if not isinstance(thing, FunctionType) else (thing,)
+    names = {kind.__module__ for kind in kinds if kind.__module__.split(".")[0] not in sys.stdlib_module_names}
+    scopes = [vars(sys.modules[name]) for name in sorted(names) if name in sys.modules]
+    before = [scope.get("hash", hash) for scope in scopes]
+
+    def salted(value: object) -> int:
+        return hash((salt, hash(value)))
+
+    try:
+        for scope in scopes:
+            scope["hash"] = salted
+        yield
+    finally:
+        for scope, function in zip(scopes, before, strict=True):
+            if function is hash:
+                del scope["hash"]
+            else:
+                scope["hash"] = function
+
+
+def _check_hash_independence(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
+    def scores(salt: int) -> Tensor:
+        with other_hash(method, salt):
+            return method(model, batch, target).scores
+
+    # Scores that differ anyway are the fault of another law.
+    first = scores(1)
+    if not torch.equal(first, scores(2)) and torch.equal(first, scores(1)):
+        yield f"scores would differ between processes: {STABLE_SEED}"
 
 
 def _check_batch_invariance(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
@@ -267,6 +306,7 @@ _METHOD_LAWS: dict[str, MethodLaw] = {
     "scores are finite, one per token": _check_finite,
     "special tokens and padding score zero": _check_zero_elsewhere,
     "repeated calls give equal scores": _check_deterministic,
+    "scores do not depend on hash()": _check_hash_independence,
     "the rest of the batch and padding change nothing": _check_batch_invariance,
     "the model is unchanged": _check_model_unchanged,
     "the model is unchanged after an error": _check_model_unchanged_after_error,
@@ -501,8 +541,8 @@ def check_model(build: Build, batch: Batch, support: Callable[[Batch], Tensor] |
 
     laws = _MODEL_LAWS if batch.inputs.dim() > 2 else _MODEL_LAWS | _PADDING_LAWS
     evidence = f"on {len(batch)} examples"
-    results = [_run_law(law, evidence, on_model, check) for law, check in laws.items()]
-    results += [_run_law(law, evidence, check, build, batch) for law, check in _BUILD_LAWS.items()]
+    results = [run_law(law, evidence, on_model, check) for law, check in laws.items()]
+    results += [run_law(law, evidence, check, build, batch) for law, check in _BUILD_LAWS.items()]
     return CheckReport(getattr(build, "__name__", "model"), tuple(results))
 
 
@@ -723,8 +763,8 @@ def check_corpus(corpus: Corpus, data: Path) -> CheckReport:
         return CheckReport(corpus.name, (CheckResult("reads", passed=False, reason=_describe(error)),))
     sizes = ", ".join(f"{len(splits[split])} {split}" for split in SPLITS)
 
-    results = [_run_law(law, sizes, check, splits) for law, check in _CORPUS_LAWS.items()]
-    results.append(_run_law("reading again gives the same examples", sizes, _check_repeated, corpus, data, splits))
+    results = [run_law(law, sizes, check, splits) for law, check in _CORPUS_LAWS.items()]
+    results.append(run_law("reading again gives the same examples", sizes, _check_repeated, corpus, data, splits))
     return CheckReport(corpus.name, tuple(results))
 
 

@@ -32,7 +32,7 @@ from heedful.models.transformer import Transformer, check_trained_head
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
+from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model, check_task
 from heedful.training.trained_model import PreparedCorpus
 from heedful.types import (
     SPLITS,
@@ -304,11 +304,7 @@ class ModelInMemory(ModelRecipe):
     def load_model(self, workspace: Workspace) -> LoadedModel:
         """The model itself; UserError in another process, after a change of its weights, or for another task."""
         registered, splits = _find_in_memory(self.name, self.digest), self.corpus.read(workspace.data_dir)
-        if splits.task != registered.model.task:
-            raise UserError(
-                f"{self.corpus.name} is for {splits.task}, but {self.name} is for {registered.model.task}: choose a "
-                "with the same task"
-            )
+        check_task(registered.model, splits.task)
         device = registered.device
         if device.type != torch.device(workspace.device).type:
             raise UserError(

@@ -18,7 +18,20 @@ from heedful.data.words import Words
 from heedful.store.file_digest import count_file_changes
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
-from heedful.types import Architecture, Batch, Corpus, Example, Model, Split, Splits, Task, Tokenization, Tokenizer
+from heedful.types import (
+    OWN_MODELS_PAGE,
+    Architecture,
+    Batch,
+    Corpus,
+    Example,
+    Model,
+    Split,
+    Splits,
+    Task,
+    Tokenization,
+    Tokenizer,
+    UserError,
+)
 
 
 @dataclass(frozen=True)
@@ -170,4 +183,14 @@ def build_model(
     if embeddings is not None and vocabulary:
         table = embeddings.look_up(vocabulary, workspace.data_dir, generator)
     model = architecture.build(task, None if table is None else table.matrix, generator)
+    check_task(model, task)
     return model.to(workspace.device), table
+
+
+def check_task(model: Model, task: Task) -> None:
+    """UserError unless a model has the classes of a corpus; two classes may have one logit or two."""
+    if model.task.num_classes != task.num_classes:
+        raise UserError(
+            f"{type(model).__name__} is for {model.task}, but its corpus for {task}: build the model for the task that "
+            f"it is given (see {OWN_MODELS_PAGE})"
+        )

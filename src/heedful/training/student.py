@@ -51,7 +51,7 @@ from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserE
 SIMULABILITY = "simulability"
 
 # The paper's code waits one epoch longer than its patience of 10 says, and has no maximum number of epochs.
-STUDENT_TRAINING = Training(
+STUDENT_TRAINING: Training = Training(
     epochs=200,
     batch_size=32,
     optimizer=SGD(),

@@ -52,7 +52,7 @@ class TrainedModel(ModelRecipe):
         train_batch, selection_split = corpus.batches["train"].to(workspace.device), self.training.selection.split
         run = TrainingRun(
             model=model,
-            loss=self.objective.loss(train_batch, task, workspace),
+            loss=self.objective.loss(train_batch, model.task, workspace),
             train_batch=train_batch,
             evaluation_batch=corpus.batches[selection_split],
             training=self.training,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from heedful.attributions.attention import ATTENTION_WEIGHTS
 from heedful.attributions.method import MethodTags, example_seeds, name_by_fields
+from heedful.capabilities import ExposesLayers, check_attention
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
@@ -30,6 +31,7 @@ from heedful.results import Finding, Statistic, Verdict, get_statistic, value_of
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
+from heedful.training.predictions import attention_support
 from heedful.trials._adversary_climb import climb_from, sparse_starts
 from heedful.trials._adversary_exact import (
     EquivalentOutputs,
@@ -71,6 +73,7 @@ from heedful.types import (
     Batch,
     Method,
     Model,
+    NotApplicable,
     Trace,
     UserError,
     evaluation_mode,
@@ -78,6 +81,8 @@ from heedful.types import (
 
 CERTIFIED_GAP = 1e-9
 """A divergence this near to its upper bound is the maximum."""
+LINEAR_TOLERANCE = 1e-4
+"""Rounding, relative to the largest logit, up to which logits count as linear in attention."""
 FAR_JSD = 0.595
 """Divergence from which a text counts as far: the last six of the forty bins of the paper's figure 4."""
 LINEAR_STARTS = 24
@@ -146,11 +151,15 @@ class AdversarialAttention(Trial):
         their ratio (NaN for a single unit). `alone` lists the units that keep the output with all the weight, `singles`
         is their number.
         """
-        if not isinstance(model, AttentiveModel):
+        if isinstance(model, ExposesLayers):
             return self._transformer_rows(model, batch)
+        check_attention(model)
         with torch.no_grad():
             trace = model(batch)
-            problem = build_adversary_problem(model, batch, trace)
+            if isinstance(model, AttentiveModel):
+                problem = build_adversary_problem(model, batch, trace)
+            else:
+                problem = probe_problem(model, batch, trace)
         seeds = example_seeds("adversary", self.seed, batch)
         solution = find_adversary(problem, self.epsilon, self.search, seeds, exact=self.solver == "exact")
         support = problem.support.any(1)
@@ -250,7 +259,7 @@ class AdversarialAttention(Trial):
         classes = table.groupby("predicted")
         series = tuple(Series(f"class {predicted}", tuple(rows["epsilon_max"])) for predicted, rows in classes)
         return (
-            Histogram("How far attention can move without changing the output", axis, series, bins=40),
+            Histogram("How far attention can move without changing the output", axis, series, 40, source="epsilon_max"),
             attention_violins("The same by maximum attention", axis, table, "epsilon_max"),
         )
 
@@ -407,6 +416,39 @@ def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -
         return model.task.probabilities(readout(candidates.to(dtype))).double()
 
     outputs = _linear_outputs(readout) if isinstance(readout, LinearReadout) else through_decoder
+    before = outputs(attention.unsqueeze(1))[:, 0]
+    return AdversaryProblem(attention, support, outputs, before, 0.5 if model.task.num_outputs == 1 else 1.0)
+
+
+@torch.no_grad()
+def probe_problem(model: Model, batch: Batch, trace: Trace) -> AdversaryProblem:
+    """The problem of any model with one attention distribution per text and a linear decoder: one pass per unit.
+
+    `logits(a) = sum_t a_t logits(e_t)`, where e_t gives all the weight to unit t. NotApplicable for other models: for
+    uniform weights, or for its own, the logits are not this sum.
+    """
+    if model.task.num_classes < 2:
+        raise NotApplicable("adversarial attention needs a classifier: epsilon is a change of probability")
+    if trace.attention.shape[1:4] != (1, 1, 1):
+        raise NotApplicable(
+            "adversarial attention of a model of your own needs one attention distribution per text, "
+            f"[batch 1 1 1 unit], not {list(trace.attention.shape)}"
+        )
+    support = attention_support(model, batch, trace.attention)[:, 0, 0]
+    alone = torch.eye(support.shape[-1], dtype=trace.attention.dtype, device=support.device)
+    logits = [model(batch, attention=weights.expand_as(trace.attention)).logits.double() for weights in alone]
+    scores = torch.where(support[:, 0, :, None], torch.stack(logits, 1), 0.0)
+    uniform = support.double() / support.sum(-1, keepdim=True)
+    attention = torch.where(support, trace.attention[:, 0, 0].double(), 0.0)
+    attention = attention / attention.sum(-1, keepdim=True)
+    moved = model(batch, attention=uniform[:, None, None].to(trace.attention.dtype)).logits
+    for weights, expected in ((attention, trace.logits), (uniform, moved)):
+        difference = (torch.bmm(weights, scores)[:, 0] - expected.double()).abs().max()
+        if not difference <= LINEAR_TOLERANCE * max(1.0, float(scores.abs().max())):
+            raise NotApplicable("its logits are not linear in its attention, which adversarial attention needs here")
+    if scores.shape[-1] == 1:
+        scores = torch.cat([torch.zeros_like(scores), scores], -1)
+    outputs = LinearOutputs(scores, torch.zeros_like(scores[:, 0]))
     before = outputs(attention.unsqueeze(1))[:, 0]
     return AdversaryProblem(attention, support, outputs, before, 0.5 if model.task.num_outputs == 1 else 1.0)
 

@@ -275,7 +275,9 @@ class Agreement(ShardedTrial):
         axis = Axis(label, limits)
         # All controls in every histogram would hide the methods; the first one shows the chance level.
         histograms = (
-            Histogram(f"{attention} against {pair.second}", axis, (*_series_by_class(rows), *controls[:1]))
+            Histogram(
+                f"{attention} against {pair.second}", axis, (*_series_by_class(rows), *controls[:1]), source=pair.name
+            )
             for pair, rows in groups
             if not pair.has_control
         )

@@ -165,7 +165,7 @@ class GuidedModel(Trial):
         with_imposed_attention(self.subject, UniformAttention())
         model, names = self.subject.architecture, [name for name, _ in self.guides]
         if not isinstance(model, Attentive) or not isinstance(model.encoder, Average):
-            raise UserError("guides need a token-wise model; pass Attentive(Perceptron(), ...)")
+            raise UserError("guides need a token-wise model; pass Attentive(Average(), ...)")
         if TRAINED in names or len(set(names)) < len(names):
             raise UserError(f"give each guide a different name, other than {TRAINED!r}: {', '.join(names)}")
         if not isinstance(dict(self.guides).get(UNIFORM, UniformAttention()), UniformAttention):

@@ -72,7 +72,7 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
         )
         for inside in _attention_bins(table)
     )
-    return Violin(title, axis, Axis("maximum attention"), ATTENTION_BIN_LABELS, groups)
+    return Violin(title, axis, Axis("maximum attention"), ATTENTION_BIN_LABELS, groups, column)
 
 
 def interval_bars(title: str, axis: Axis, names: Sequence[str], rows: Mapping[str, Sequence[Statistic]]) -> Bars:

@@ -36,7 +36,7 @@
         select.classList.toggle("chosen", select.value !== "");
       });
       reset.disabled = selects.every((select) => select.value === "");
-      const text = `${shown} of ${trials.length} sections`;
+      const text = `${shown} of ${trials.length} ${bar.dataset.noun}`;
       if (count.textContent !== text) count.textContent = text;
     };
     const choose = () => {
