@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from docs.builder.markdown import raw_html
 
-SECONDS_PER_CELL = 300
+SECONDS_PER_CELL = 1200
 NOTEBOOK_LINK = re.compile(r"\]\((?:notebooks/)?(\w+)\.ipynb\)")
 """A link to another notebook, in a notebook or in a page of `docs`."""
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
