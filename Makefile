@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check sweep storm hostile reproduce-cheap bench mutants dist lock sbom vulnerabilities matrix clean
+.PHONY: help demo test test-fast check sweep storm hostile reproduce-cheap bench mutants docs badges dist lock sbom vulnerabilities matrix clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -81,6 +81,16 @@ $(TOOLS)/stamp: requirements/tools.lock
 lock: $(TOOLS)/stamp ## write the lock files anew, with hashes; UPGRADE=--upgrade takes the newest versions
 	$(TOOLS)/bin/python requirements/locks.py $(UPGRADE)
 
+$(VENV)/docs.stamp: requirements/docs.lock $(VENV)/dev.stamp
+	$(PIP) --require-hashes -r requirements/docs.lock
+	@touch $@
+
+docs: $(VENV)/docs.stamp ## the site, into site/index.html: pages, examples and checks (a few minutes; later calls reuse the example audits)
+	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m docs.builder site
+
+badges: $(VENV)/dev.stamp ## docs/badges/*.svg: version, license, Python, and the number of tests that pytest collects
+	PYTHONPATH=src:. $(BIN)/python -m docs.builder.badges
+
 dist: $(VENV)/dev.stamp ## wheel and source distribution, checked, installed in a new environment and used
 	$(BIN)/python tests/distribution.py dist
 
@@ -95,4 +105,4 @@ matrix: $(TOOLS)/stamp ## the core tests with Python 3.11 to 3.14 and the lowest
 	$(TOOLS)/bin/python requirements/matrix.py $(ONLY)
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) $(TOOLS) .matrix dist .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) $(TOOLS) .matrix dist site .mypy_cache .ruff_cache .hypothesis build src/*.egg-info

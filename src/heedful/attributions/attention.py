@@ -20,6 +20,7 @@ from torch import Tensor
 
 from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.attributions.method import (
+    Background,
     CheckedOptions,
     MethodTags,
     Output,
@@ -74,6 +75,12 @@ class RawAttention(CheckedOptions):
         head: one head only; None averages all.
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean of a_qt over layers, heads and query rows q",
+        avoid="to say why the prediction is what it is: attention can be changed without changing the prediction",
+        references=("bahdanau-2015", "jain-2019"),
+    )
+
     tags: ClassVar[MethodTags] = replace(
         ATTENTION_WEIGHTS,
         note="attention weights, mean over layers, heads and queries; special tokens get the rest",
@@ -105,6 +112,12 @@ class HeadAttention(CheckedOptions):
         layer: counted from 0, or from the last with -1; None averages all.
         head: one head only; None averages all.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean over heads of a_qt in the last layer,\nq the row that the head of the model reads",
+        avoid="as the only explanation: one row of one layer leaves out what the layers below have mixed",
+        references=("vaswani-2017",),
+    )
 
     tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 
@@ -240,6 +253,12 @@ class ValueNorm(_ContributionNorm):
     The values are those that the weights multiply: heads that share them (grouped queries) have the same ones.
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean over layers, heads and rows q of a_qt ‖v_t‖",
+        avoid="where the projection after attention matters: kobayashi-norm includes it",
+        references=("kobayashi-2020",),
+    )
+
     needs_projections: ClassVar[bool] = False
 
     def pair_norms(self, values: ValueTrace, layer: int) -> Tensor:
@@ -257,6 +276,12 @@ class KobayashiNorm(_ContributionNorm):
     that share values (grouped queries) have the same f. It is what attention adds before any normalization that
     follows. A model whose values pass a gate, a norm or a convolution before W_O is refused.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean over layers and rows q of ‖Σ_h a_hqt f_h(x_t)‖,  f_h(x) = (x W_V + b_V) W_O",
+        avoid="to compare classes: it measures how much a token contributes, not to which output",
+        references=("kobayashi-2020",),
+    )
 
     needs_projections: ClassVar[bool] = True
 
@@ -289,6 +314,12 @@ class AttentionXGradient(CheckedOptions):
         positive: count negative products as 0; False keeps the sign.
         layer: counted from 0, or from the last with -1; None averages all.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean over layers, heads and rows q of max(0, a_qt · ∂y/∂a_qt)",
+        avoid="where attention is nearly uniform or the gradient is flat: scores are then products of small numbers",
+        references=("barkan-2021",),
+    )
 
     output: Output = "logit"
     positive: bool = True
@@ -327,6 +358,13 @@ class Relevance(CheckedOptions):
     Args:
         output: "logit" as in the paper, or "probability".
     """
+
+    background: ClassVar[Background] = Background(
+        formula="R ← R + E R in each layer,  E = mean over heads of max(0, A ⊙ ∂y/∂A),  R = I at first\n"
+        "s_t = row of R − I that the head reads",
+        avoid="to find words that speak against the prediction: negative products are dropped",
+        references=("chefer-2021",),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(signed=False, pooling="mean", reads="attention")
 
@@ -393,6 +431,12 @@ class Rollout(CheckedOptions):
     refused.
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s = row of B_L … B_1 that the head reads,  B = (A + I) / 2,  A the mean over heads",
+        avoid="where one head matters: the mean over heads hides it",
+        references=("abnar-2020",),
+    )
+
     tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 
     special_tokens: bool = False
@@ -437,6 +481,13 @@ class Flow(CheckedOptions):
     reads: at the class token, at the last token, or at all tokens alike. Flows are not normalized. For pooled models
     the same as `RawAttention`.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = maximum flow from the row that the head reads to token t\n"
+        "through the layers, with capacities B = (A + I) / 2",
+        avoid="on long texts: a maximum flow is solved for every token",
+        references=("abnar-2020",),
+    )
 
     tags: ClassVar[MethodTags] = ATTENTION_WEIGHTS
 

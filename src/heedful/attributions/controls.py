@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.attention import ATTENTION_WEIGHTS, RawAttention
 from heedful.attributions.method import (
+    Background,
     CheckedOptions,
     MethodTags,
     example_seeds,
@@ -30,6 +31,12 @@ from heedful.types import Attribution, Batch, Method, Model
 @dataclass(frozen=True)
 class Random(CheckedOptions):
     """Random scores, uniform on [0, 1), drawn from (seed, uid)."""
+
+    background: ClassVar[Background] = Background(
+        formula="s_t ~ Uniform[0, 1)",
+        avoid="as an explanation: it is the control that every method must beat",
+        references=(),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(
         signed=False,
@@ -64,6 +71,12 @@ class PermutedAttention(CheckedOptions):
         special_tokens: permute and score special tokens too.
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = a_π(t),  π a random permutation of the tokens",
+        avoid="as an explanation: it is a control with the distribution of attention and none of its information",
+        references=("jain-2019",),
+    )
+
     tags: ClassVar[MethodTags] = replace(
         ATTENTION_WEIGHTS, is_control=True, note="attention weights in random order, as a control"
     )
@@ -94,6 +107,12 @@ class RandomizedModel(CheckedOptions):
         method: the method to apply.
         seed: of the weights, together with the name of each weight tensor.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s = method(model with random weights)",
+        avoid="as an explanation: it is a control, which shows what a method says without a trained model",
+        references=("adebayo-2018",),
+    )
 
     revision: ClassVar[int] = 2
 

@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from heedful.attributions.method import (
     MAX_SAMPLES,
+    Background,
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
@@ -533,6 +534,13 @@ class DeepLift(CheckedOptions):
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = Σ_d m_td (x_td − x'_td),  m the product of secants Δout / Δin along the layers",
+        avoid="on mixtures of experts and networks with operations that have no rule: it refuses "
+        "where its scores do not add up",
+        references=("shrikumar-2017",),
+    )
+
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-4)
 
     revision: ClassVar[int] = 2
@@ -602,6 +610,12 @@ class DeepShap(CheckedOptions):
         stdevs: standard deviation of the Gaussian noise on the replaced tokens of each baseline, drawn from
             (seed, uid, baseline); 0 as in Neely et al. (2022).
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean over baselines x' of the DeepLIFT score from x' to x",
+        avoid="without noise (`stdevs=0`): all baselines are then equal and it is DeepLIFT",
+        references=("lundberg-2017", "shrikumar-2017"),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-4)
 

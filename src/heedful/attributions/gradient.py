@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.method import (
+    Background,
     CheckedOptions,
     MethodTags,
     Output,
@@ -35,6 +36,12 @@ class Gradient(CheckedOptions):
     Args:
         output: "probability" as in the paper, or "logit", which does not saturate where the model is confident.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = e_t · ∂p/∂e_t,  attention held constant",
+        avoid='where the model is confident: the gradient of a probability near 0 or 1 vanishes; use `output="logit"`',
+        references=("jain-2019", "simonyan-2014"),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(
         reads="gradient",
@@ -63,6 +70,12 @@ class Gradient(CheckedOptions):
 class InputXGradient(CheckedOptions):
     """Input x gradient per token, e_t . df/de_t, with the gradient through attention."""
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = e_t · ∂f/∂e_t",
+        avoid="where the model is confident or strongly nonlinear: one gradient describes the text only locally",
+        references=("shrikumar-2016",),
+    )
+
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 
     output: Output = "probability"
@@ -85,6 +98,12 @@ class GradientNorm(CheckedOptions):
         order: 1 (captum's saliency, summed over the embedding) or 2; `GradientSum` keeps the sign.
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = ‖∂f/∂e_t‖",
+        avoid="to tell words for the prediction from words against it: a norm has no sign",
+        references=("simonyan-2014",),
+    )
+
     tags: ClassVar[MethodTags] = MethodTags(signed=False, pooling="mean", reads="gradient")
 
     order: Literal[1, 2] = 2
@@ -106,6 +125,13 @@ class GradientSum(CheckedOptions):
     Where every layer normalises its input first (ViT), a constant added to an embedding changes nothing and the sum is
     0: a sum that is within rounding of 0 is exactly 0, so that rounding is not ranked.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = Σ_d ∂f/∂e_td",
+        avoid="on networks that normalize their input first: a constant shift of an embedding "
+        "changes nothing there, and the sum is 0",
+        references=("simonyan-2014",),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from heedful.attributions.attention import ATTENTION_WEIGHTS, index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
 from heedful.attributions.method import (
+    Background,
     CheckedOptions,
     MethodTags,
     in_evaluation_mode,
@@ -175,6 +176,12 @@ class StaticAttention(CheckedOptions):
         layer: one layer only, counted from 0, or from the last with -1; None averages all.
         special_tokens: include special tokens in the softmax and score them, as in the paper.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s = softmax over tokens of the mean over heads and rows of q · k / √d",
+        avoid="to say why the prediction is what it is: like all attention, it does not know the class",
+        references=("fernandes-2022",),
+    )
 
     layer: int | None = None
     special_tokens: bool = False

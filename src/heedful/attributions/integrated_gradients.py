@@ -17,6 +17,7 @@ from torch import Tensor
 from heedful.attributions.gradient import embedding_gradients
 from heedful.attributions.method import (
     MAX_SAMPLES,
+    Background,
     CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
@@ -56,6 +57,12 @@ class IntegratedGradients(CheckedOptions):
             absolute scores: 9 points are read first (Clenshaw-Curtis quadrature), then those between them, until there
             are `n_steps` or more. None reads `n_steps` points.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = (e_t − e'_t) · ∫₀¹ ∂f/∂e_t (e' + α (e − e')) dα",
+        avoid="with a baseline that is not neutral: scores explain the difference from that baseline only",
+        references=("sundararajan-2017",),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient", completeness_tolerance=1e-3)
     word_options: ClassVar[Mapping[str, object]] = {"error": 0.02}
@@ -140,6 +147,12 @@ class GradientShap(CheckedOptions):
     Args:
         n_samples: points drawn on the path.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = (e_t − e'_t) · mean over α ~ Uniform[0, 1) of ∂f/∂e_t (e' + α (e − e'))",
+        avoid="when scores must add up exactly: a handful of random points leaves an error; use integrated-gradients",
+        references=("lundberg-2017",),
+    )
 
     tags: ClassVar[MethodTags] = MethodTags(reads="gradient")
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from heedful.attributions.head_mix import LearnedMix, MixNormalizer, ScoreType, mix_attribution, mix_maps, uniform_phi
 from heedful.attributions.integrated_gradients import gauss_legendre, integrate_path
 from heedful.attributions.method import (
+    Background,
     FixedLengthBaseline,
     MethodTags,
     Output,
@@ -49,6 +50,13 @@ class LayerMix(LearnedMix):
         special_tokens: replace and score special tokens too.
         architecture: of the model that phi was learned for; empty fits every model of this shape.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s = Σ_l w_l · integrated gradients at the input of layer l,  w = normalize(φ)",
+        avoid="untrained (`phi` empty) as anything but a baseline of `heedful learn`: deep layers "
+        "have mixed the tokens",
+        references=("fernandes-2022",),
+    )
 
     mixed: ClassVar[str] = "layers"
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
 from heedful.attributions.method import (
     MAX_SAMPLES,
+    Background,
     Baseline,
     CheckedOptions,
     Feature,
@@ -124,6 +125,13 @@ class Lime(CheckedOptions):
         paired: follow each sample by its complement. Scores of one seed then vary about as much as those of twice as
             many single samples.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="min over s of Σ_z k(z) (f(z) − s₀ − s · z)² + ridge ‖s‖²,\n"
+        "z random subsets of the features, k(z) = exp(−d(z)² / 2 width²)",
+        avoid="with few samples on long texts: scores then change with the seed; see `error`",
+        references=("ribeiro-2016",),
+    )
 
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 100, "paired": True}
 

@@ -129,6 +129,31 @@ def sampled_measures(baselines: Baseline) -> tuple[str, ...]:
     return f"comprehensiveness ({baselines})", f"sufficiency ({baselines})"
 
 
+@dataclass(frozen=True)
+class Background:
+    """What a reader asks before a method is used; its page is made of this, its tags and its docstring.
+
+    Args:
+        formula: the scores in one or two lines of plain text.
+        avoid: when not to use it, as the end of a sentence that begins with "Do not use it".
+        references: keys of `heedful.references.REFERENCES`, the most important first.
+    """
+
+    formula: str
+    avoid: str
+    references: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class SupportsBackground(Protocol):
+    """A method that states its background, as every method of the catalogue does."""
+
+    @property
+    def background(self) -> Background:
+        """Formula, limits and literature."""
+        ...
+
+
 @runtime_checkable
 class SupportsTags(Protocol):
     """A method that states its tags."""
@@ -155,6 +180,11 @@ def tags_of(method: object) -> MethodTags:
     if not isinstance(method.tags, MethodTags):
         raise UserError(f"{shorten(method)} has tags={shorten(method.tags)}: give MethodTags(...)")
     return method.tags
+
+
+def background_of(method: object) -> Background:
+    """The background of a method; empty for one that states none."""
+    return method.background if isinstance(method, SupportsBackground) else Background("", "")
 
 
 _REGISTERED: dict[str, Callable[[], Method]] = {}

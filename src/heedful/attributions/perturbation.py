@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from heedful.attributions.method import (
+    Background,
     Baseline,
     CheckedOptions,
     Feature,
@@ -269,6 +270,12 @@ class Occlusion(CheckedOptions):
         special_tokens: remove and score special tokens too.
     """
 
+    background: ClassVar[Background] = Background(
+        formula="s_t = mean over windows w that cover t of f(text) − f(text without w)",
+        avoid="where several words say the same: removing one of them changes nothing",
+        references=("zeiler-2014",),
+    )
+
     window: Annotated[int, Bounds(1)] = 1
     baselines: Baseline = "pad"
     feature: Feature = "unit"
@@ -326,6 +333,12 @@ class LeaveOneOut(CheckedOptions):
         feature: "word" deletes all tokens of a word together and divides the change among them; so do "sentence" and
             "segment".
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_t = f(text) − f(text without token t)",
+        avoid="where several words say the same: removing one of them changes nothing",
+        references=("li-2016",),
+    )
 
     output: Literal[Output, "distribution"] = "probability"
     feature: Feature = "unit"

@@ -28,6 +28,7 @@ from heedful.attributions._coalition_process import (
 from heedful.attributions.lime import solve_sum_constrained
 from heedful.attributions.method import (
     MAX_SAMPLES,
+    Background,
     Baseline,
     CheckedOptions,
     Feature,
@@ -80,6 +81,13 @@ class KernelShap(CheckedOptions):
             through all outputs read so far, and coalitions are chosen by what they tell about them, which needs fewer
             than a regression. None takes all samples.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="min over s of Σ_S w(S) (v(S) − v(∅) − Σ_{i ∈ S} s_i)²  subject to  Σ_i s_i = v(all) − v(∅),\n"
+        "w(S) = (n − 1) / (C(n, |S|) |S| (n − |S|))",
+        avoid="with few samples on long texts: scores then change with the seed; see `error`",
+        references=("lundberg-2017",),
+    )
 
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 200, "error": 0.2}
 
@@ -268,6 +276,12 @@ class Shapley(CheckedOptions):
             "sentence" and "segment".
         special_tokens: remove and score special tokens too, each as its own feature.
     """
+
+    background: ClassVar[Background] = Background(
+        formula="s_i = Σ_{S without i} |S|! (n − |S| − 1)! / n! · (v(S ∪ {i}) − v(S))",
+        avoid="on texts with more than 12 features, which it refuses: use kernel-shap",
+        references=("shapley-1953", "lundberg-2017"),
+    )
 
     baselines: Baseline = "pad"
     feature: Feature = "unit"

@@ -42,11 +42,11 @@ from heedful.audits.audit_tables import (
 )
 from heedful.audits.evidence_charts import share_chart
 from heedful.audits.questions import ATTENTION_FINDINGS, QUESTIONS, TOPICS
-from heedful.audits.references import REFERENCES
 from heedful.audits.topics import Question
 from heedful.audits.verdict_rules import FAITHFUL, more_texts
 from heedful.figures import Chart, Heatmap, ImageGrid, PatchScores, Series
 from heedful.formatting import format_number, format_share
+from heedful.references import REFERENCES
 from heedful.report.charts import png_pixels, svg, svg_file
 from heedful.report.heatmap import HeatmapView, heatmap_view
 from heedful.report.html import HtmlDocument, check_report_folder, write_atomically
