@@ -499,6 +499,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "run": ("jain-wallace",),
     "attefa": ("--data", "texts.csv"),
     "learn": ("--teacher", "folder", "--data", "texts.csv"),
+    "reproduce": ("--cell", "attefa/attefa/mock-3q/average/additive/attefa"),
 }
 
 

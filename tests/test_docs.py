@@ -367,7 +367,7 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
         ("```python\nprint(1)\n```\n```text\n1\n```\n```text\n1\n```", "follows no block"),
         ("```bash\nheedful run jain-wallace --sedes 3\n```", "No such option"),
         ("```bash\nheedful run jain-wallace --seeds three\n```", "three"),
-        ("```bash\nheedful run jain-wallace --only sst2\n```", "no corpus 'sst2'"),
+        ("```bash\nheedful run jain-wallace --only sst2\n```", "unknown corpus of this paper 'sst2'"),
         ("```bash\nheedful run unknown\n```", "unknown paper 'unknown'"),
         ("```bash\nheedful run absent.py\n```", "absent.py: no such file"),
         ("```bash\nheedful judge\n```", "No such command"),

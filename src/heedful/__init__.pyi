@@ -6,6 +6,7 @@ from . import measures as measures
 from . import models as models
 from . import papers as papers
 from . import report as report
+from . import reproduction as reproduction
 from . import store as store
 from . import study as study
 from . import testing as testing

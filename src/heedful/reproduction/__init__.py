@@ -1,1 +1,5 @@
 """The ledger: every published number beside ours, whether it is inside its tolerance, and how to repeat it."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
