@@ -25,6 +25,7 @@ from heedful.references import REFERENCES
 from heedful.report.charts import svg_file
 from heedful.results import Verdict
 from heedful.trials.trial import Trial
+from heedful.types import Method
 
 READS = {
     "attention": "attention weights",
@@ -152,6 +153,8 @@ def _fact_rows(fact: MethodFacts) -> Iterator[tuple[str, str]]:
     if tags.completeness_tolerance is not None:
         complete = "yes: scores sum to the difference between the output and that of the baseline, within "
         complete += f"{tags.completeness_tolerance:g} of it"
+    elif background_of(METHODS[fact.name]()).adds_up:
+        complete = "yes, by construction: scores sum to the output minus that of the text without its features"
     yield "Do scores add up (completeness)?", complete
     yield "What does it cost?", f"{describe_passes(fact.passes)}, counted on the sentence above (9 words)"
     needs = "attention" if tags.needs_attention else "embeddings" if tags.reads == "gradient" else "outputs only"
@@ -176,6 +179,11 @@ def _audited(name: str, audits: Sequence[ExampleAudit]) -> str:
     return "## In audits\n\n" + note + table(("model", "question", "verdict", "number"), rows)
 
 
+def _is_complete(method: Method) -> bool:
+    """Whether scores add up, measured or by construction."""
+    return tags_of(method).completeness_tolerance is not None or background_of(method).adds_up
+
+
 def _method_index(facts: Sequence[MethodFacts]) -> str:
     rows = []
     for fact in facts:
@@ -186,7 +194,7 @@ def _method_index(facts: Sequence[MethodFacts]) -> str:
                 "control" if tags.is_control else READS[tags.reads],
                 "yes" if tags.signed else "no",
                 "yes" if tags.target_specific else "no",
-                "yes" if tags.completeness_tolerance is not None else "no",
+                "yes" if _is_complete(METHODS[fact.name]()) else "no",
                 str(fact.passes.forward),
                 str(fact.passes.backward),
                 fact.works_on,

@@ -13,8 +13,9 @@ from captum.attr import ShapleyValues
 from sklearn.linear_model import LinearRegression
 from torch import Generator, Tensor
 
-from heedful.attributions.method import example_seeds, expand_to_units, feature_index, target_output
+from heedful.attributions.method import background_of, example_seeds, expand_to_units, feature_index, target_output
 from heedful.attributions.perturbation import logits_keeping
+from heedful.attributions.registry import METHODS
 from heedful.attributions.shapley import (
     KernelShap,
     Shapley,
@@ -62,6 +63,14 @@ def test_values_are_mean_gains_over_all_orders(method: Shapley | KernelShap) -> 
     # A bond between neighbours is shared equally by both.
     hand = [WORTH[k].item() + (0.75 if k in (1, 5) else 1.5) for k in range(1, 6)]
     assert found == pytest.approx(hand, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, make in METHODS.items() if background_of(make()).adds_up])
+def test_methods_that_add_up_by_construction_sum_to_the_difference_from_no_words(name: str) -> None:
+    game, batch = Game(WORTH, bond=1.5, bias=2.0), words((1, 2, 3, 4, 5))
+    difference = game(batch).logits.item() - game(words_kept(batch, torch.zeros(1, 5, dtype=torch.bool))).logits.item()
+    scores = METHODS[name]()(game, batch, torch.tensor([0])).scores
+    assert scores.sum().item() == pytest.approx(difference, abs=1e-9)
 
 
 @pytest.mark.parametrize("baselines", ["pad", "zero", "delete"])

@@ -137,11 +137,13 @@ class Background:
         formula: the scores in one or two lines of plain text.
         avoid: when not to use it, as the end of a sentence that begins with "Do not use it".
         references: keys of `heedful.references.REFERENCES`, the most important first.
+        adds_up: whether the scores sum, by construction, to the output minus that of the text without its features.
     """
 
     formula: str
     avoid: str
     references: tuple[str, ...] = ()
+    adds_up: bool = False
 
 
 @runtime_checkable

@@ -87,6 +87,7 @@ class KernelShap(CheckedOptions):
         "w(S) = (n − 1) / (C(n, |S|) |S| (n − |S|))",
         avoid="with few samples on long texts: scores then change with the seed; see `error`",
         references=("lundberg-2017",),
+        adds_up=True,
     )
 
     word_options: ClassVar[Mapping[str, object]] = {"n_samples": 200, "error": 0.2}
@@ -281,6 +282,7 @@ class Shapley(CheckedOptions):
         formula="s_i = Σ_{S without i} |S|! (n − |S| − 1)! / n! · (v(S ∪ {i}) − v(S))",
         avoid="on texts with more than 12 features, which it refuses: use kernel-shap",
         references=("shapley-1953", "lundberg-2017"),
+        adds_up=True,
     )
 
     baselines: Baseline = "pad"
