@@ -28,8 +28,8 @@ _MOST_SHOWN = 6
 """Models that are named for each verdict; the others are counted."""
 _ROUNDING = 1e-9
 _EXTENTS = {"all": "for every model", "most": "for more than half of the models", "some": "for at least one model"}
-_NOTE = (
-    "The rules were written before the results were read. A model supports a claim if the 95 % interval of each of its "
+CLAIMS_NOTE = (
+    "Claims are decided by rules that were written before the results were read. A model supports a claim if the 95 % interval of each of its "
     "numbers lies on the side that the rule names, contradicts it if an interval lies on the other side, and is "
     "otherwise undecided; a number without an interval decides by itself. Quick versions do not count."
 )
@@ -193,11 +193,20 @@ def claim_row(claim: PaperClaim, findings: Sequence[Finding]) -> ClaimRow:
 
 
 def claim_table(claims: Iterable[PaperClaim], results: Sequence[Result]) -> TableView:
-    """The claims of a paper with their verdicts; without rows if none was tested."""
-    rows = [claim_row(claim, claim.find(results)) for claim in claims]
+    """The claims of a paper with their verdicts; without rows if none was tested.
+
+    Models are named without their word embeddings where a corpus was run with one kind only.
+    """
+    kinds: dict[str, set[str]] = {}
+    for result in results:
+        kinds.setdefault(result.corpus, set()).add(result.embeddings)
+    named = [result if len(kinds[result.corpus]) > 1 else replace(result, embeddings="") for result in results]
+    rows = [claim_row(claim, claim.find(named)) for claim in claims]
     is_tested = any(row.verdict != CLAIM_VERDICTS[Verdict.NOT_TESTED] for row in rows)
     cells = tuple((f"{row.text} ({row.source})", row.verdict, row.rule, row.numbers) for row in rows)
-    return TableView(CLAIMS_CAPTION, ("claim", "verdict", "true if", "our numbers"), cells if is_tested else (), _NOTE)
+    return TableView(
+        CLAIMS_CAPTION, ("claim", "verdict", "true if", "our numbers"), cells if is_tested else (), CLAIMS_NOTE
+    )
 
 
 def model_name(result: Result) -> str:
