@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+from heedful.measures.intervals import paired_seed_difference
 from heedful.papers._scaffold_chapter import PUBLISHED_ROWS, SMAT_ROW, published_row, student_arms, training_sizes
 from heedful.papers.chapter import Result, distinguish
 from heedful.papers.claims import Criterion, Evidence, PaperClaim, cautious_difference, model_name
@@ -46,10 +47,22 @@ def _measure_help(results: Sequence[Result]) -> Evidence:
 
 
 def _measure_gains(results: Sequence[Result]) -> Evidence:
-    """The gain of students with learned explanations over students with each static one."""
-    return {
-        name: _learned_over_static(result, "mean", rows, size) for name, result, size, rows in _student_rows(results)
-    }
+    """The gain of students with learned explanations over students with each static one, paired by seed."""
+    evidence = {}
+    for name, result, size, rows in _student_rows(results):
+        table = result.table()
+        scores = {
+            str(arm): arm_rows.sort_values("seed")["simulability"].tolist()
+            for arm, arm_rows in table[table["size"] == training_sizes(result)[size]].groupby("arm")
+        }
+        learned = [arm for arm, row in rows.items() if row == SMAT_ROW]
+        evidence[name] = tuple(
+            Statistic("gain", f"{arm} over {other}", size, *paired_seed_difference(scores[arm], scores[other]))
+            for arm in learned[:1]
+            for other, row in rows.items()
+            if row in STATIC_ROWS
+        )
+    return evidence
 
 
 def _measure_plausibility(results: Sequence[Result]) -> Evidence:
@@ -58,16 +71,15 @@ def _measure_plausibility(results: Sequence[Result]) -> Evidence:
     for result in _select(results, "plausibility"):
         rows = {method: published_row(result, method) for method in result.methods("auc")}
         for part in dict.fromkeys(subset for method in rows for subset in result.subsets("auc", method)):
-            name = ", ".join(filter(None, (model_name(result), part)))
-            evidence[name] = _learned_over_static(result, "auc", rows, part)
+            areas = {method: get_statistic(result.summary, "auc", method, part) for method in rows}
+            learned = [areas[method] for method, row in rows.items() if row == SMAT_ROW]
+            evidence[", ".join(filter(None, (model_name(result), part)))] = tuple(
+                cautious_difference(area, areas[other], "gain")
+                for area in learned[:1]
+                for other, row in rows.items()
+                if row in STATIC_ROWS
+            )
     return evidence
-
-
-def _learned_over_static(result: Result, metric: str, rows: Mapping[str, str], subset: str) -> tuple[Statistic, ...]:
-    """The differences of the learned explanation from each static one; none without a learned one."""
-    learned = [get_statistic(result.summary, metric, name, subset) for name, row in rows.items() if row == SMAT_ROW]
-    static = [get_statistic(result.summary, metric, name, subset) for name, row in rows.items() if row in STATIC_ROWS]
-    return tuple(cautious_difference(one, other, "gain") for one in learned[:1] for other in static)
 
 
 _NEEDED_STUDENTS = "students with learned and with static explanations, three seeds or more"

@@ -29,9 +29,10 @@ _MOST_SHOWN = 6
 _ROUNDING = 1e-9
 _EXTENTS = {"all": "for every model", "most": "for more than half of the models", "some": "for at least one model"}
 CLAIMS_NOTE = (
-    "Claims are decided by rules that were written before the results were read. A model supports a claim if the 95 % interval of each of its "
-    "numbers lies on the side that the rule names, contradicts it if an interval lies on the other side, and is "
-    "otherwise undecided; a number without an interval decides by itself. Quick versions do not count."
+    "Claims are decided by rules that were written before the results were read. A model supports a claim if the 95 % "
+    "interval of each of its numbers lies on the side that the rule names, contradicts it if an interval lies on the "
+    "other side, and is otherwise undecided; a number without an interval decides by itself. Quick versions do not "
+    "count."
 )
 
 
