@@ -16,14 +16,13 @@ from heedful.reproduction.claim_records import (
     CLAIMS_FILE,
     claim_rows,
     find_claim,
-    make_record,
+    make_claim_record,
     read_claims,
     record_finding,
     sort_records,
     update_claims,
 )
-from heedful.reproduction.ledger import dump_records
-from heedful.reproduction.ledger import make_record as make_cell
+from heedful.reproduction.ledger import dump_records, make_record
 from heedful.reproduction.ledger_page import ledger_page
 from heedful.types import UserError
 from tests.papers.results import named, plain, result
@@ -39,7 +38,7 @@ def test_committed_records_have_the_order_and_the_verdicts_that_follow_from_thei
     for record in records:
         claim = find_claim(record)
         assert claim is not None, record.claim
-        assert record == make_record(record.paper, claim, record_finding(claim, record))
+        assert record == make_claim_record(record.paper, claim, record_finding(claim, record))
     assert records == sort_records(reversed(records))
     text = (LEDGER / CLAIMS_FILE).read_text(encoding="utf-8")
     assert text == dump_records(records)
@@ -98,7 +97,7 @@ def test_a_damaged_file_is_refused_with_its_line(tmp_path: Path) -> None:
 def test_the_page_shows_every_claim_of_every_paper_with_its_verdict(tmp_path: Path) -> None:
     given = result("jain-wallace", "permutation", plain({"median_change": 0.04}), corpus="<sst>")
     update_claims(tmp_path, "jain-wallace", [given])
-    cells = {name: [make_cell(published_cells(name)[0])] for name in PAPERS}
+    cells = {name: [make_record(published_cells(name)[0])] for name in PAPERS}
     page = "".join(ledger_page(cells, (), read_claims(tmp_path)))
     verdicts = re.findall(r'<td class="(?:true|false|undecided|not)">(true|false|undecided|not tested)</td>', page)
     assert len(verdicts) == sum(len(paper.claims) for paper in PAPERS.values())

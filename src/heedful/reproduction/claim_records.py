@@ -62,12 +62,14 @@ def update_claims(folder: Path, paper: str, results: Sequence[Result]) -> int:
     The verdicts of all records are derived anew from their evidence.
     """
     path = folder / CLAIMS_FILE
-    measured = [make_record(paper, claim, finding) for claim in PAPERS[paper].claims for finding in claim.find(results)]
+    measured = [
+        make_claim_record(paper, claim, finding) for claim in PAPERS[paper].claims for finding in claim.find(results)
+    ]
     with locked_ledger(folder, path):
         merged: dict[tuple[str, str, str], ClaimRecord] = {}
         for record in (*read_claims(folder), *measured):
             if claim := find_claim(record):
-                merged[record.paper, record.claim, record.model] = make_record(
+                merged[record.paper, record.claim, record.model] = make_claim_record(
                     record.paper, claim, record_finding(claim, record)
                 )
         replace_text(path, dump_records(sort_records(merged.values())))
@@ -84,7 +86,7 @@ def sort_records(records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
     )
 
 
-def make_record(paper: str, claim: PaperClaim, finding: Finding) -> ClaimRecord:
+def make_claim_record(paper: str, claim: PaperClaim, finding: Finding) -> ClaimRecord:
     """The record of a finding, its numbers with nine digits as in the other records."""
     evidence = tuple(
         ClaimEvidence(
