@@ -205,6 +205,9 @@ def test_the_claims_of_jain_and_wallace() -> None:
         "permutation-is-harmless": "false",
         "distant-attention-exists": "false",
     }
+    # Of two runs, that on more texts is compared with the other encoder.
+    part = replace(contrary[1], summary=contrary[1].summary.assign(n=100.0))
+    assert verdicts("jain-wallace", paper[0], paper[1], part)["token-wise-agrees-more"] == "true"
     # Other epsilons and token-wise models say nothing about BiLSTMs; the search is a lower bound only.
     assert decided("jain-wallace", adversarial(0.8, epsilon=0.01), agreement(0.7, 0.6, "average")) == {}
     for both in (

@@ -81,7 +81,10 @@ def test_a_stored_verdict_is_derived_again_and_unknown_claims_are_dropped(tmp_pa
     (record,) = read_claims(tmp_path)
     assert record.verdict == "false"
     changed = record.model_copy(update={"verdict": "true"})
-    (tmp_path / CLAIMS_FILE).write_text(dump_records([changed, record.model_copy(update={"claim": "other"})]), "utf-8")
+    other = record.evidence[0].model_copy(update={"metric": "mean"})
+    unknown = [record.model_copy(update={"claim": "other"}), record.model_copy(update={"evidence": (other,)})]
+    (tmp_path / CLAIMS_FILE).write_text(dump_records([changed, *unknown]), "utf-8")
+    assert {row.verdict for row in claim_rows("jain-wallace", unknown)} == {"not tested"}
     update_claims(tmp_path, "attefa", [])
     assert read_claims(tmp_path) == [record]
 

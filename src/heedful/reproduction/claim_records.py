@@ -45,9 +45,10 @@ class ClaimRecord(LedgerEntry):
 
 
 def find_claim(record: ClaimRecord) -> PaperClaim | None:
-    """The claim that a record is about; None if the paper no longer has it."""
-    paper = PAPERS.get(record.paper)
-    return None if paper is None else next((claim for claim in paper.claims if claim.name == record.claim), None)
+    """The claim that a record is about; None if the paper no longer has it, or decides it by other numbers."""
+    paper, metrics = PAPERS.get(record.paper), {entry.metric for entry in record.evidence}
+    claims = () if paper is None else paper.claims
+    return next((claim for claim in claims if claim.name == record.claim and metrics <= claim.criteria.keys()), None)
 
 
 def read_claims(folder: Path) -> list[ClaimRecord]:
@@ -133,7 +134,7 @@ def claim_rows(paper: str, records: Sequence[ClaimRecord]) -> tuple[ClaimRow, ..
             [
                 record_finding(claim, record)
                 for record in records
-                if (record.paper, record.claim) == (paper, claim.name)
+                if record.paper == paper and find_claim(record) is claim
             ],
         )
         for claim in PAPERS[paper].claims
