@@ -318,7 +318,7 @@ def _measure_trend(results: Sequence[Result]) -> Evidence:
     """The rank correlation over synthetic corpora."""
     by_corpus = {(corpus, encoder): result for (corpus, _, encoder), result in additive_results(results).items()}
     correlation, count = _rank_correlation(by_corpus)
-    return {} if correlation is None else {f"{count} corpora": (Statistic("spearman", value=correlation, n=count),)}
+    return {} if correlation is None else {"synthetic corpora": (Statistic("spearman", value=correlation, n=count),)}
 
 
 def _measure_real_corpora(results: Sequence[Result]) -> Evidence:
