@@ -158,9 +158,9 @@ def test_one_trial_of_another_paper_takes_nothing_out_of_a_chapter(replicated: P
     assert (first.name, other.name) == ("jain-wallace", "disagreement")
     assert [section.experiment for section in other.sections] == ["faithfulness"]
     captions = [table.caption.partition(":")[0] for table in first.tables]
-    assert captions == ["Table 1", "Table 2", "How epochs were selected"]
+    assert captions == ["What the paper claims", "Table 1", "Table 2", "How epochs were selected"]
     assert [figure.title.partition(":")[0] for figure in first.figures] == ["Figure 6", "Figure 7"]
-    (row,) = first.tables[0].rows
+    (row,) = first.tables[1].rows
     assert row[0] == "sst (random vectors)"
 
 

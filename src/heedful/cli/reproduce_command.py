@@ -121,13 +121,15 @@ def update_from_workspace(
         settings: the options of the command that made the trials; by default they are derived.
         recipes: those to read, failed ones among them; by default all of the paper.
     """
+    from heedful.reproduction.claim_records import update_claims
     from heedful.reproduction.ledger import read_settings, update_ledger
     from heedful.reproduction.measurements import measure_cells
 
     names = None if recipes is None else [workspace.artefact_name(recipe) for recipe in recipes]
     measured = measure_cells(paper, workspace, None if settings is None else read_settings(settings), names)
     update_ledger(ledger, paper, measured.cells)
-    say(f"{paper}: {len(measured.cells)} numbers written to {ledger}.")
+    count = update_claims(ledger, paper, measured.results)
+    say(f"{paper}: {len(measured.cells)} numbers and {count} tests of claims written to {ledger}.")
     for result in measured.unexplained:
         say(f"Left out, because no command of the paper gives it: {result.trial} on {result.model_label}.")
 

@@ -104,3 +104,31 @@ def paired_seed_difference(first: Sequence[float], second: Sequence[float]) -> I
         return UNDEFINED._replace(estimate=differences[0]) if differences else UNDEFINED
     seeds = len(differences)
     return _student_interval(statistics.fmean(differences), statistics.stdev(differences), seeds, math.sqrt(seeds))
+
+
+def spread_interval(mean: float, deviation: float, count: float) -> Interval:
+    """The interval of a mean of so many values from their standard deviation; NaN bounds for fewer than two.
+
+    >>> [round(value, 4) for value in spread_interval(0.5, 0.1, 4)]
+    [0.5, 0.3409, 0.6591]
+    """
+    if not (count >= 2 and math.isfinite(deviation)):
+        return UNDEFINED._replace(estimate=mean)
+    return _student_interval(mean, deviation, int(count), math.sqrt(int(count)))
+
+
+def share_interval(share: float, count: float) -> Interval:
+    """The interval of a share of so many texts (Clopper & Pearson 1934); NaN bounds if there are none.
+
+    >>> [round(value, 4) for value in share_interval(0.5, 10)]
+    [0.5, 0.1871, 0.8129]
+    """
+    if not (count >= 1 and math.isfinite(share)):
+        return UNDEFINED._replace(estimate=share)
+    from scipy import special  # its import costs 10 MB, and reports do without it
+
+    tail, hits = (1 - LEVEL) / 2, share * count
+    misses = count - hits
+    low = float(special.betaincinv(hits, misses + 1, tail)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, misses, 1 - tail)) if misses > 0 else 1.0
+    return Interval(share, low, high)

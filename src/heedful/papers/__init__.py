@@ -17,9 +17,18 @@ from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.names import choose_name
-from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
+from heedful.papers import (
+    _scaffold_chapter,
+    _scaffold_claims,
+    attefa,
+    disagreement,
+    jain_wallace,
+    published,
+    wiegreffe_pinter,
+)
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.chapter import Measurement, Result, SectionExtras, flat_settings, measure_published, selection_table
+from heedful.papers.claims import PaperClaim, claim_table
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.paper_options import PaperOptions, UserData
@@ -47,6 +56,7 @@ class Paper:
     Args:
         build_tables: tables over all corpora, from the results of this paper.
         build_figures: figures over all corpora.
+        claims: what the paper claims, with the rules that decide it.
         section: what is added to the section of one result of this chapter, given all index entries.
         beside_distribution: a figure of a trial of this chapter with what the paper published of the same numbers.
         measure: our numbers of the published cells that stand beside a result.
@@ -63,6 +73,7 @@ class Paper:
     options: type[PaperOptions]
     build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]]
     build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
+    claims: tuple[PaperClaim, ...]
     section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = lambda result, entries: SectionExtras()
     beside_distribution: Callable[[Result, Figure], Figure] = lambda result, figure: figure
     measure: Callable[[Result], dict[CellName, Measurement]] = measure_published
@@ -75,8 +86,9 @@ class Paper:
     def tables(self, results: Sequence[Result]) -> tuple[TableView, ...]:
         """Tables of the chapter, from the results of the whole workspace."""
         selected, embeddings = self._select(results)
-        rules = selection_table([result for result in selected if result.paper == self.name])
-        tables = [table for table in (*self.build_tables(selected), rules) if table.rows]
+        ours = [result for result in selected if result.paper == self.name]
+        claims, rules = claim_table(self.claims, ours), selection_table(ours)
+        tables = [table for table in (claims, *self.build_tables(selected), rules) if table.rows]
         note = f" Word embeddings: {embeddings}." if embeddings else ""
         return tuple(replace(table, note=table.note + note) for table in tables)
 
@@ -104,6 +116,7 @@ PAPERS: Mapping[str, Paper] = {
             JainWallaceOptions,
             jain_wallace.tables,
             jain_wallace.figures,
+            jain_wallace.CLAIMS,
             jain_wallace.section,
             jain_wallace.beside_distribution,
             labels_embeddings=True,
@@ -116,6 +129,7 @@ PAPERS: Mapping[str, Paper] = {
             WiegreffePinterOptions,
             wiegreffe_pinter.tables,
             wiegreffe_pinter.figures,
+            wiegreffe_pinter.CLAIMS,
             wiegreffe_pinter.section,
         ),
         Paper(
@@ -125,6 +139,7 @@ PAPERS: Mapping[str, Paper] = {
             AttefaOptions,
             attefa.tables,
             attefa.figures,
+            attefa.CLAIMS,
             measure=attefa.measure,
         ),
         Paper(
@@ -135,6 +150,7 @@ PAPERS: Mapping[str, Paper] = {
             DisagreementOptions,
             disagreement.tables,
             disagreement.figures,
+            disagreement.CLAIMS,
             sources=disagreement.SOURCES,
             shown_trials=_SHARED_TRIALS | {"uniform-baseline"},
             has_own_models=True,
@@ -148,6 +164,7 @@ PAPERS: Mapping[str, Paper] = {
             ScaffoldOptions,
             _scaffold_chapter.tables,
             _scaffold_chapter.figures,
+            _scaffold_claims.CLAIMS,
             _scaffold_chapter.section,
             measure=_scaffold_chapter.measure,
             shown_trials=frozenset({"performance"}),

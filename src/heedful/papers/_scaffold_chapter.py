@@ -59,7 +59,7 @@ STUDY = "study"
 """The name of the results of a study with people."""
 DOUBT_MARK = "†"
 """Marks published numbers that are not reliable."""
-_IG_ROW, _NORM_ROW, _SMAT_ROW = "Integrated Gradients", "Gradient L2", "Attention (SMaT)"
+_IG_ROW, _NORM_ROW, SMAT_ROW = "Integrated Gradients", "Gradient L2", "Attention (SMaT)"
 PUBLISHED_ROWS = {
     "none": "No Explainer",
     method_name(GRADIENT_NORM): _NORM_ROW,
@@ -70,7 +70,7 @@ PUBLISHED_ROWS = {
     method_name(StaticAttention()): "Attention (all layers)",
     "attention, last layer": "Attention (last layer)",
     method_name(StaticAttention(-1)): "Attention (last layer)",
-    SMAT: _SMAT_ROW,
+    SMAT: SMAT_ROW,
     "best-layer (oracle)": "Attention (best layer)*",
     "best-head (oracle)": "Attention (best head)*",
 }
@@ -78,7 +78,7 @@ PUBLISHED_ROWS = {
 STUDY_ROWS = {
     "input-x-gradient": "Gradient x Input",
     "integrated-gradients": _IG_ROW,
-    "learned-head-mix": _SMAT_ROW,
+    "learned-head-mix": SMAT_ROW,
 }
 """The paper's rows by the names of methods without their settings."""
 ROW_LABELS = {
@@ -159,13 +159,13 @@ def _simulability_results(results: Sequence[Result]) -> list[Result]:
     return sorted(distinct, key=lambda result: simulability_table_number(result.corpus) or math.inf)
 
 
-def _arms(result: Result) -> dict[str, Mapping[str, Json]]:
+def student_arms(result: Result) -> dict[str, Mapping[str, Json]]:
     """Facts about the students of each arm: `explanation`, `normalizer` of learned mixes, `sampling`, `share_dev`."""
     arms = result.entries[0].facts["arms"]
     return {arm: facts for arm, facts in arms.items() if isinstance(facts, dict)} if isinstance(arms, dict) else {}
 
 
-def _sizes(result: Result) -> dict[str, int]:
+def training_sizes(result: Result) -> dict[str, int]:
     """Training sizes by subset, smallest first."""
     rows = result.summary[result.summary["metric"] == "size"]
     return dict(sorted(zip(rows["subset"], rows["value"].astype(int), strict=True), key=lambda item: item[1]))
@@ -177,10 +177,10 @@ def _arm_label(result: Result, arm: str) -> str:
 
 def _size_table(result: Result) -> TableView:
     """Tables 1, 3 and 5: rows are explanations, columns training sizes, with the nearest ones of the paper."""
-    number, sizes = simulability_table_number(result.corpus), _sizes(result)
+    number, sizes = simulability_table_number(result.corpus), training_sizes(result)
     columns = [] if number is None else list(dict.fromkeys(nearest_column(number, size) for size in sizes.values()))
     rows: list[tuple[Cell, ...]] = []
-    for arm, facts in _arms(result).items():
+    for arm, facts in student_arms(result).items():
         is_published = facts["normalizer"] in (None, NORMALIZERS[0])
         row = PUBLISHED_ROWS.get(str(facts["explanation"]), "") if is_published else ""
         theirs = [_published_cell(number or 0, row, column) for column in columns]
@@ -204,7 +204,7 @@ def _comparison_note(result: Result, number: int | None) -> str:
         return "The paper has no such task."
     is_same = PUBLISHED_CORPORA.get(result.corpus) == number
     data = "the same corpus" if is_same else "other data, so only the order of the rows can be compared"
-    facts = next(iter(_arms(result).values()))
+    facts = next(iter(student_arms(result).values()))
     examples = "each seed learns from its own" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
     stopping = "the same" if facts["share_dev"] else "different ones"
     note = (
@@ -256,8 +256,8 @@ def _verdict_table(result: Result) -> TableView:
         return f"{text} (no interval)" if math.isnan(row.low) else text
 
     rows: list[tuple[Cell, ...]] = []
-    for subset, size in _sizes(result).items():
-        for arm in _arms(result):
+    for subset, size in training_sizes(result).items():
+        for arm in student_arms(result):
             is_baseline = arm == NO_EXPLANATION
             gains = ["–" if is_baseline else interval("difference", arm, subset)]
             if has_control:
@@ -281,10 +281,10 @@ def _verdict_table(result: Result) -> TableView:
 
 def _normalizer_table(result: Result) -> TableView:
     """Table 7: SMaT by the normalizer of head coefficients, at the largest training size."""
-    learned = {facts["normalizer"]: arm for arm, facts in _arms(result).items() if facts["explanation"] == SMAT}
-    subset = list(_sizes(result))[-1]
+    learned = {facts["normalizer"]: arm for arm, facts in student_arms(result).items() if facts["explanation"] == SMAT}
+    subset = list(training_sizes(result))[-1]
     rows = tuple(
-        (theirs, _spread_cell(result, learned[ours], subset), _published_cell(7, _SMAT_ROW, theirs))
+        (theirs, _spread_cell(result, learned[ours], subset), _published_cell(7, SMAT_ROW, theirs))
         for ours, theirs in PUBLISHED_NORMALIZERS.items()
         if ours in learned
     )
@@ -313,7 +313,7 @@ def _plausibility_corpora_table(result: Result) -> int:
     return 2 if result.corpus == "eraser-movies" else 6 if result.corpus.startswith("mlqe") else 0
 
 
-def _published_row(result: Result, method: str) -> str:
+def published_row(result: Result, method: str) -> str:
     """The paper's row of a method of a plausibility trial; empty if there is none."""
     learned = result.entries[0].facts.get("learned_explainers")
     explanation = learned.get(method, method) if isinstance(learned, dict) else method
@@ -333,7 +333,7 @@ def _plausibility_table(result: Result) -> TableView:
             columns += [f"AUC, {texts}", f"against random, {texts}"]
     rows: list[tuple[Cell, ...]] = []
     for method in result.methods("auc"):
-        row = _published_row(result, method)
+        row = published_row(result, method)
         cells: list[Cell] = []
         for part in parts:
             auc = result.statistic("auc", method, part) or Statistic("auc")
@@ -449,13 +449,13 @@ def measure(result: Result) -> dict[CellName, Measurement]:
     if result.trial == "plausibility" and _plausibility_table_number(result):
         for method in result.methods("auc"):
             for part in result.subsets("judged") or [""]:
-                if (row := _published_row(result, method)) in published.published_plausibility(result.corpus, part):
+                if (row := published_row(result, method)) in published.published_plausibility(result.corpus, part):
                     names[_cell("plausibility", result.corpus, "auc", row, part)] = ("auc", method, part)
     if result.trial == "simulability" and (number := PUBLISHED_CORPORA.get(result.corpus)):
         table = published.published_simulability(number)
-        for arm, facts in _arms(result).items():
+        for arm, facts in student_arms(result).items():
             row = PUBLISHED_ROWS.get(str(facts["explanation"]), "")
-            for subset, size in _sizes(result).items():
+            for subset, size in training_sizes(result).items():
                 if facts["normalizer"] in (None, NORMALIZERS[0]) and str(size) in table.get(row, {}):
                     for metric in ("median", "q25", "q75"):
                         cell = _cell("simulability", SCAFFOLD_CORPORA[number], metric, row, str(size))
@@ -472,12 +472,16 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     taught = _simulability_results(results)
     if len(taught) < 2:
         return ()
-    arms = [arm for arm in _arms(taught[0]) if arm != NO_EXPLANATION and all(arm in _arms(result) for result in taught)]
+    arms = [
+        arm
+        for arm in student_arms(taught[0])
+        if arm != NO_EXPLANATION and all(arm in student_arms(result) for result in taught)
+    ]
     if not arms:
         return ()
     rows = {}
     for result in taught:
-        subset = list(_sizes(result))[-1]
+        subset = list(training_sizes(result))[-1]
         gains = [result.statistic("difference", arm, subset) or Statistic("difference") for arm in arms]
         rows[f"{result.label}, {subset}"] = gains
     axis = Axis("gain over no explanation, with 95 % interval")
@@ -659,12 +663,12 @@ def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatm
     """Figure 3: a gradient, static attention and SMaT on texts with rationales, where they are stored."""
     trial = result.entries[0]
     table = trial.load().table
-    methods = {_published_row(result, method): method for method in result.methods("auc")}
+    methods = {published_row(result, method): method for method in result.methods("auc")}
     tables_by_text: dict[str, dict[str, pd.Series]] = {}
     for choices in (
         (_IG_ROW, "Gradient x Input", _NORM_ROW),
         ("Attention (all layers)", "Attention (last layer)"),
-        (_SMAT_ROW,),
+        (SMAT_ROW,),
     ):
         stored = [(methods[row], _stored_scores(trial, methods[row], entries)) for row in choices if row in methods]
         tables_by_text |= {method: rows_by_uid(scores) for method, scores in stored[:1] if scores is not None}

@@ -5,7 +5,7 @@ The number itself is `trials.adversarial_training.attefa`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from heedful import catalogue
 from heedful.data.synthetic import MOCK_CORPORA
 from heedful.data.words import Words
 from heedful.figures import Axis, Figure, Scatter, Series, Violin
+from heedful.measures.intervals import paired_seed_difference, spread_interval
 from heedful.measures.rank_correlation import spearman
 from heedful.papers import published
 from heedful.papers.chapter import (
@@ -32,6 +33,7 @@ from heedful.papers.chapter import (
     scatter_series,
     sort_by_corpus,
 )
+from heedful.papers.claims import Criterion, Evidence, PaperClaim, model_name
 from heedful.papers.paper_options import resolve_names
 from heedful.papers.published import CellName
 from heedful.papers.tolerances import expectations
@@ -46,9 +48,10 @@ from heedful.papers.wiegreffe_pinter import (
     tradeoff_lambdas,
     tradeoff_points,
 )
+from heedful.results import Statistic, get_statistic, value_of
 from heedful.store.recipe import Recipe
 from heedful.table_view import Band, Cell, Comparison, TableView
-from heedful.trials.adversarial_training import COLLAPSE_MARGIN, PAPER_SEEDS, AtteFa
+from heedful.trials.adversarial_training import COLLAPSE_MARGIN, HIGH_ATTEFA, LOW_ATTEFA, PAPER_SEEDS, AtteFa
 from heedful.trials.performance import Performance
 from heedful.types import Splits, Tokenization
 
@@ -272,16 +275,91 @@ def _further_checks(chosen: Sequence[Result]) -> Iterable[Check]:
     for corpus in ("mock-1", "mock-2", "mock-5", "mock-10"):
         bilstm, average = by_corpus.get((corpus, "bilstm")), by_corpus.get((corpus, "average"))
         if bilstm is not None and average is not None:
-            paired = _adversary_rows(bilstm).merge(_adversary_rows(average), on="seed", suffixes=("", "_other"))
+            paired = _pair_by_seed(bilstm, average)
             gap = float((paired["attefa"] - paired["attefa_other"]).max())
             what = f"{corpus}: AtteFa of BiLSTM minus that of Average, the largest of {len(paired)} seeds"
             yield what, gap, Band(high=0.0)
-    # The number of informative words grows from corpus to corpus.
+    correlation, count = _rank_correlation(by_corpus)
+    if correlation is not None:
+        what = f"Average: rank correlation of AtteFa with informative words, {count} synthetic corpora"
+        yield what, correlation, RANK_CORRELATION_BAND
+
+
+def _pair_by_seed(first: Result, other: Result) -> pd.DataFrame:
+    """The adversaries of two results with the same seeds, those of the second with the suffix "_other"."""
+    return _adversary_rows(first).merge(_adversary_rows(other), on="seed", suffixes=("", "_other"))
+
+
+def _rank_correlation(by_corpus: Mapping[tuple[str, str], Result]) -> tuple[float | None, int]:
+    """Of AtteFa with the number of informative words, which grows from corpus to corpus, and the number of corpora."""
     values = [
         by_corpus[corpus, "average"].value("attefa") for corpus in MOCK_CORPORA if (corpus, "average") in by_corpus
     ]
-    if len(values) > 3 and None not in values:
-        order, scores = torch.arange(len(values), dtype=torch.float64), torch.tensor(values, dtype=torch.float64)
-        correlation = float(spearman(order.unsqueeze(0), scores.unsqueeze(0)).value)
-        what = f"Average: rank correlation of AtteFa with informative words, {len(values)} synthetic corpora"
-        yield what, correlation, RANK_CORRELATION_BAND
+    if len(values) <= 3 or None in values:
+        return None, len(values)
+    order, scores = torch.arange(len(values), dtype=torch.float64), torch.tensor(values, dtype=torch.float64)
+    return float(spearman(order.unsqueeze(0), scores.unsqueeze(0)).value), len(values)
+
+
+def _measure_encoder_gaps(results: Sequence[Result]) -> Evidence:
+    """AtteFa of the token-wise model minus that of the BiLSTM on the same corpus, paired by seed."""
+    chosen = _select(results)
+    average = {result.label: result for result in chosen if result.encoder == "average"}
+    evidence = {}
+    for result in chosen:
+        if result.encoder == "bilstm" and result.label in average:
+            paired = _pair_by_seed(average[result.label], result)
+            gap = paired_seed_difference(paired["attefa"].tolist(), paired["attefa_other"].tolist())
+            evidence[result.label] = (Statistic("difference", "", "", *gap, len(paired)),)
+    return evidence
+
+
+def _measure_trend(results: Sequence[Result]) -> Evidence:
+    """The rank correlation over synthetic corpora."""
+    by_corpus = {(corpus, encoder): result for (corpus, _, encoder), result in additive_results(results).items()}
+    correlation, count = _rank_correlation(by_corpus)
+    return {} if correlation is None else {"synthetic corpora": (Statistic("spearman", value=correlation, n=count),)}
+
+
+def _measure_real_corpora(results: Sequence[Result]) -> Evidence:
+    """AtteFa of BiLSTMs on real corpora with its interval over adversaries."""
+    evidence = {}
+    for result in _select(results):
+        if result.encoder == "bilstm" and not _is_synthetic(result):
+            row = get_statistic(result.summary, "attefa")
+            _, low, high = spread_interval(row.value, value_of(result.summary, "sample_std_attefa"), row.n)
+            evidence[model_name(result)] = (replace(row, low=low, high=high),)
+    return evidence
+
+
+CLAIMS = (
+    PaperClaim(
+        "context-is-less-faithful",
+        "Attention on top of a BiLSTM is less faithful than on top of an encoder that reads each word by itself.",
+        "section 6.1, table 3",
+        {"difference": Criterion("AtteFa of the average encoder minus that of the BiLSTM", "above", 0.0)},
+        _measure_encoder_gaps,
+        "AtteFa with the BiLSTM and the average encoder on one corpus",
+    ),
+    PaperClaim(
+        "more-sources-less-faithful",
+        "The more words of a text decide its class, the less faithful is attention.",
+        "section 6.2, table 3",
+        {
+            "spearman": Criterion(
+                "the rank correlation of AtteFa with informative words", "at most", RANK_CORRELATION_BAND.high
+            )
+        },
+        _measure_trend,
+        "AtteFa with the average encoder on four synthetic corpora or more",
+    ),
+    PaperClaim(
+        "real-corpora-unfaithful",
+        "On real corpora, the attention of a BiLSTM is hardly faithful.",
+        "section 6.3, table 3",
+        {"attefa": Criterion("AtteFa of the BiLSTM", "below", LOW_ATTEFA, HIGH_ATTEFA)},
+        _measure_real_corpora,
+        "AtteFa with the BiLSTM on a real corpus",
+        "most",
+    ),
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from operator import attrgetter
@@ -37,19 +37,20 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.model_files import check_model_source
 from heedful.models.transformer import Transformer
-from heedful.papers.chapter import Result, beside_published, check_table, sort_by_corpus, subtract
+from heedful.papers.chapter import Result, beside_published, check_table, sort_by_corpus
+from heedful.papers.claims import Criterion, Evidence, PaperClaim
 from heedful.papers.paper_options import EmbeddingOptions, extend_seeds, resolve_names
 from heedful.papers.tolerances import expectations
-from heedful.results import Verdict, excess_metric
+from heedful.results import Statistic, Verdict, excess_metric, get_statistic, value_of
 from heedful.store.recipe import Recipe
-from heedful.table_view import Band, Cell, TableView
+from heedful.table_view import Cell, TableView
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, GroundTruth, measure_verdicts
-from heedful.trials.imposed_attention import UniformBaseline
+from heedful.trials.imposed_attention import LEARNED, UNIFORM, UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.types import Architecture, Corpus, Method, Tokenization, UserError, user_path
 
@@ -248,7 +249,7 @@ _IG_PAIR, _DEEPLIFT_PAIR = "integrated-gradients~gradient-shap", "deep-lift~deep
 
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
-    """Tables 1 to 4, the claims, the bands of our specification, and the ground-truth evaluation."""
+    """Tables 1 to 4, the bands of our specification, and the ground-truth evaluation."""
     chosen = _largest_runs(results)
     tolerances = map(expectations("disagreement").tolerance, ("attention", "lime", "path methods", "deep-lift"))
     evaluated, faithful = _ground_truth_results(chosen), [result for result in chosen if result.trial == "faithfulness"]
@@ -257,7 +258,6 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
         _pair_table(chosen, "attention", "Table 2: BiLSTM", _TABLE_2_NOTE.format(*tolerances)),
         _accuracy_table(chosen),
         _flow_table(chosen),
-        _claim_table([result for result in chosen if not result.quick]),
         check_table("What was expected on SST with a BiLSTM", "disagreement", chosen, _BAND_NOTE),
         _method_table(evaluated, faithful),
         _truth_above_controls_table(evaluated),
@@ -387,92 +387,6 @@ def _flow_table(results: Sequence[Result]) -> TableView:
     return TableView("Table 4: attention flow", ("corpus", "with", "mean tau"), rows, note)
 
 
-def _claim_table(results: Sequence[Result]) -> TableView:
-    claims = list(_claims(results))
-    verdicts = {None: "not tested", True: "true", False: "false"}
-    rows = tuple(
-        (claim, numbers or f"none; needed: {needed}", verdicts[holds if numbers else None])
-        for claim, numbers, holds, needed in claims
-    )
-    note = (
-        "Tested on the corpora that were run, with the paper's methods; attention is rollout or flow in transformers. "
-        "Means are over the fifteen pairs of its six methods. A claim is false if one corpus or model contradicts it, "
-        "even slightly."
-    )
-    is_tested = any(verdict != "not tested" for _, _, verdict in rows)
-    return TableView("What the paper claims", ("claim", "our numbers", "verdict"), rows if is_tested else (), note)
-
-
-def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, str]]:
-    """The paper's claims, our numbers, whether they hold, and what it takes to test them."""
-    six = "all of the paper's six methods"
-    wanted = {
-        f"{result.short_label}, {attention} and {method}": result.value("mean", f"{attention}~{method}")
-        for attention in ("attention", "rollout", "flow")
-        for result in _select_agreement(results, attention)
-        for method in PAPER_METHODS
-    }
-    taus = {name: value for name, value in wanted.items() if value is not None}
-    where, most = max(taus.items(), key=lambda item: item[1], default=("", 0.0))
-    count = f"{len(taus)} pairs" if len(taus) == len(wanted) else f"{len(taus)} of the {len(wanted)} pairs needed"
-    numbers = f"at most {_format(most)} over {count} ({where})" if taus else ""
-    # One number can contradict "no method", but only all of them can support it.
-    holds = False if most >= MAX_ATTENTION_TAU else True if len(taus) == len(wanted) else None
-    claim = f"(i) attention has a tau of {MAX_ATTENTION_TAU} or more with no method"
-    yield claim, numbers, holds, f"agreement of attention, rollout or flow with one of {', '.join(PAPER_METHODS)}"
-
-    recurrent, transformers = (_mean_taus(results, attention) for attention in ("attention", "rollout"))
-    both = [
-        (f"{result.short_label}: {_format(mean)} and {_format(value)}", mean > value)
-        for other, mean, _ in recurrent
-        for result, value, _ in transformers
-        if result.corpus == other.corpus
-    ]
-    claim = "(ii) methods agree more on BiLSTMs than on transformers"
-    needed = f"a BiLSTM and a transformer on one corpus, each with {six}"
-    yield claim, "; ".join(numbers for numbers, _ in both), all(more for _, more in both), needed
-
-    single, pairs = (
-        {result.short_label: mean for result, mean, _ in recurrent if (result.corpus in PAIR_CORPORA) == kind}
-        for kind in (False, True)
-    )
-    claim = "(iii) on BiLSTMs they agree more on single texts than on pairs"
-    holds = min(single.values()) > max(pairs.values()) if single and pairs else None
-    needed = f"BiLSTMs on single texts and on pairs with {six}"
-    yield claim, "; pairs: ".join(filter(None, map(_format_all, (single, pairs)))), holds, needed
-
-    strong, holds = [], True
-    for result, _, _ in transformers:
-        others = {pair: result.value("mean", pair) or 0.0 for pair in _pairs("rollout")}
-        weakest = min(others.pop(_IG_PAIR), others.pop(_DEEPLIFT_PAIR))
-        pair, strongest = max(others.items(), key=lambda item: item[1])
-        bounds = f"these at least {_format(weakest)}, others at most {_format(strongest)}"
-        strong.append(f"{result.short_label}: {bounds} ({pair.replace('~', ' and ')})")
-        holds = holds and weakest >= STRONG_TAU > strongest
-    claim = "(iv) on transformers only integrated gradients with gradient SHAP, and DeepLIFT with Deep-SHAP, agree "
-    needed = f"a transformer with {six}, attention by rollout"
-    yield f"{claim}strongly ({STRONG_TAU} or more)", "; ".join(strong), holds, needed
-
-    costs = {
-        result.short_label: cost
-        for result in results
-        if result.trial == "uniform-baseline"
-        and result.is_bilstm
-        and (cost := subtract(result.value("accuracy", "learned"), result.value("accuracy", "uniform"))) is not None
-    }
-    holds = Band(high=MAX_UNIFORM_COST).verdict(max(costs.values(), default=0.0)) == "inside"
-    claim = f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy"
-    yield claim, _format_all(costs), holds, "BiLSTMs with learned and with uniform attention"
-
-
-def _format(value: float) -> str:
-    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _format_all(numbers: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_format(value)}" for name, value in numbers.items())
-
-
 def _mean_taus(results: Sequence[Result], attention: str) -> list[tuple[Result, float, float]]:
     """Each model with its mean over the fifteen pairs, ours (if all are defined) and the published one."""
     taus = []
@@ -483,6 +397,109 @@ def _mean_taus(results: Sequence[Result], attention: str) -> list[tuple[Result, 
         if not any(map(math.isnan, ours)):
             taus.append((result, statistics.fmean(ours), statistics.fmean(theirs)))
     return taus
+
+
+def _measure_attention(results: Sequence[Result]) -> Evidence:
+    """The agreement of each kind of attention with each of the paper's methods; NaN for pairs that were not run."""
+    return {
+        f"{result.short_label}, {attention}": tuple(
+            get_statistic(result.summary, "mean", f"{attention}~{method}") for method in PAPER_METHODS
+        )
+        for attention in ("attention", "rollout", "flow")
+        for result in _select_agreement(_largest_runs(results), attention)
+    }
+
+
+def _measure_transformers(results: Sequence[Result]) -> Evidence:
+    """How much more methods agree on a BiLSTM than on a transformer on the same corpus."""
+    recurrent, transformers = (_mean_taus(_largest_runs(results), attention) for attention in ("attention", "rollout"))
+    return {
+        transformer.short_label: (Statistic("difference", value=mean - value),)
+        for result, mean, _ in recurrent
+        for transformer, value, _ in transformers
+        if transformer.corpus == result.corpus
+    }
+
+
+def _measure_pairs(results: Sequence[Result]) -> Evidence:
+    """How much more methods agree on each corpus of single texts than on each corpus of pairs."""
+    taus = [(result, mean) for result, mean, _ in _mean_taus(_largest_runs(results), "attention")]
+    return {
+        f"{single.short_label} over {pair.short_label}": (Statistic("difference", value=mean - other),)
+        for (single, mean), (pair, other) in product(taus, taus)
+        if single.corpus not in PAIR_CORPORA and pair.corpus in PAIR_CORPORA
+    }
+
+
+def _measure_strong_pairs(results: Sequence[Result]) -> Evidence:
+    """On transformers, the weaker of the two pairs of like methods, and the strongest of all others."""
+    evidence = {}
+    for result, _, _ in _mean_taus(_largest_runs(results), "rollout"):
+        rows = {pair: get_statistic(result.summary, "mean", pair) for pair in _pairs("rollout")}
+        like = [rows.pop(pair) for pair in (_IG_PAIR, _DEEPLIFT_PAIR)]
+        evidence[result.short_label] = (
+            *(replace(row, metric="like") for row in like),
+            *(replace(row, metric="other") for row in rows.values()),
+        )
+    return evidence
+
+
+def _measure_uniform_cost(results: Sequence[Result]) -> Evidence:
+    """The accuracy that a BiLSTM loses with uniform attention."""
+    evidence = {}
+    for result in _largest_runs(results):
+        if result.trial == "uniform-baseline" and result.is_bilstm:
+            learned, uniform = (value_of(result.summary, "accuracy", arm) for arm in (LEARNED, UNIFORM))
+            evidence[result.short_label] = (Statistic("cost", value=learned - uniform),)
+    return evidence
+
+
+_SIX = "all of the paper's six methods"
+CLAIMS = (
+    PaperClaim(
+        "attention-agrees-with-none",
+        "Attention, rollout and flow agree with no other method.",
+        "section 5, tables 1, 2 and 4",
+        {"mean": Criterion("the largest mean tau of attention with another method", "below", MAX_ATTENTION_TAU)},
+        _measure_attention,
+        f"agreement of attention, rollout or flow with {', '.join(PAPER_METHODS)}",
+    ),
+    PaperClaim(
+        "less-on-transformers",
+        "Methods agree less on transformers than on BiLSTMs.",
+        "section 5, tables 1 and 2",
+        {"difference": Criterion("the mean tau on the BiLSTM minus that on the transformer", "above", 0.0)},
+        _measure_transformers,
+        f"a BiLSTM and a transformer on one corpus, each with {_SIX}",
+    ),
+    PaperClaim(
+        "less-on-pairs",
+        "On BiLSTMs, methods agree less on pairs of texts than on single texts.",
+        "section 5, table 2",
+        {"difference": Criterion("the mean tau on single texts minus that on pairs", "above", 0.0)},
+        _measure_pairs,
+        f"BiLSTMs on single texts and on pairs with {_SIX}",
+    ),
+    PaperClaim(
+        "like-methods-agree",
+        "On transformers, integrated gradients agree with gradient SHAP and DeepLIFT with Deep-SHAP, and no others do.",
+        "section 5, table 1",
+        {
+            "like": Criterion("the smaller mean tau of these two pairs", "at least", STRONG_TAU),
+            "other": Criterion("the largest mean tau of any other pair", "below", STRONG_TAU),
+        },
+        _measure_strong_pairs,
+        f"a transformer with {_SIX}, attention by rollout",
+    ),
+    PaperClaim(
+        "uniform-costs-little",
+        "A BiLSTM with uniform attention is nearly as accurate.",
+        "appendix, table 3",
+        {"cost": Criterion("the accuracy that uniform attention costs", "at most", MAX_UNIFORM_COST)},
+        _measure_uniform_cost,
+        "BiLSTMs with learned and with uniform attention",
+    ),
+)
 
 
 def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:

@@ -7,7 +7,7 @@ comment names the difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import attrgetter
@@ -31,10 +31,19 @@ from heedful.papers.chapter import (
     sort_by_corpus,
     subtract,
 )
+from heedful.papers.claims import (
+    Criterion,
+    Evidence,
+    PaperClaim,
+    cautious_difference,
+    mean_over_texts,
+    model_name,
+    share_of_texts,
+)
 from heedful.papers.paper_options import EmbeddingOptions, resolve_names
 from heedful.papers.published import published_distributions
 from heedful.papers.tolerances import expectations
-from heedful.results import value_of
+from heedful.results import Statistic, get_statistic, value_of
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
 from heedful.table_view import Cell, Comparison, TableView
@@ -43,10 +52,10 @@ from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials.adversarial_attention import AdversarialAttention, Solver
+from heedful.trials.adversarial_attention import FAR_JSD, AdversarialAttention, Solver
 from heedful.trials.agreement import Agreement
 from heedful.trials.performance import Performance
-from heedful.trials.permutation import Permutation
+from heedful.trials.permutation import LARGE_CHANGE, SMALL_CHANGE, Permutation
 from heedful.types import Corpus
 
 _TEXT_CORPORA = ("sst", "imdb", "adr", "20news", "agnews", "diabetes", "anemia")
@@ -329,3 +338,129 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
         "single model for all texts, including those that it was not trained on."
     )
     return SectionExtras((TableView("Trained adversaries beside free weights", columns, (free, *rows), note),))
+
+
+WEAK_TAU = 0.5
+"""Densities of the paper are centered around this tau or below it, which it calls modest."""
+_PAIR = f"attention~{LEFT_OUT}"
+_NEEDED_TAU = "agreement of a BiLSTM's attention with gradients and leave-one-out"
+
+
+def _agreements(results: Sequence[Result]) -> list[Result]:
+    """Agreement trials on BiLSTMs."""
+    about = attrgetter("trial", "encoder", "measure")
+    return distinguish([result for result in results if about(result) == ("agreement", "bilstm", "kendall")])
+
+
+def _measure_taus(method: str) -> Callable[[Sequence[Result]], Evidence]:
+    """The mean agreement of a BiLSTM's attention with a method."""
+
+    def measure(results: Sequence[Result]) -> Evidence:
+        return {
+            model_name(result): (mean_over_texts(result, "mean", f"attention~{method}", std="std"),)
+            for result in _agreements(results)
+        }
+
+    return measure
+
+
+def _measure_excess(results: Sequence[Result]) -> Evidence:
+    """How much more leave-one-out agrees with gradients than with a BiLSTM's attention."""
+    pair = f"gradient~{LEFT_OUT} over attention~{LEFT_OUT}"
+    return {
+        model_name(result): (mean_over_texts(result, "excess", pair, std="excess_std"),)
+        for result in _agreements(results)
+    }
+
+
+def _measure_encoder_gaps(results: Sequence[Result]) -> Evidence:
+    """How much more attention agrees with leave-one-out in a token-wise model than in a BiLSTM on the same corpus.
+
+    Of several runs on a model, that on most texts counts.
+    """
+    numbers: dict[str, dict[tuple[str, str], Statistic]] = {"average": {}, "bilstm": {}}
+    for result in results:
+        if result.trial == "agreement" and result.measure == "kendall" and result.encoder in numbers:
+            key, row = (result.label, result.attention), mean_over_texts(result, "mean", _PAIR, std="std")
+            known = numbers[result.encoder].setdefault(key, row)
+            numbers[result.encoder][key] = max(known, row, key=attrgetter("n"))
+    average, bilstm = numbers.values()
+    return {
+        ", ".join(key): (cautious_difference(average[key], bilstm[key], "difference"),)
+        for key in average
+        if key in bilstm
+    }
+
+
+def _measure_permutations(results: Sequence[Result]) -> Evidence:
+    chosen = [result for result in results if (result.trial, result.encoder) == ("permutation", "bilstm")]
+    return {model_name(result): (get_statistic(result.summary, "median_change"),) for result in distinguish(chosen)}
+
+
+def _measure_adversaries(results: Sequence[Result]) -> Evidence:
+    """The share of texts with a distant attention, at the epsilon of the figures and by the exact solver if it ran."""
+    best: dict[tuple[str, str], Result] = {}
+    for result in results:
+        about = (result.trial, result.encoder, result.value("epsilon"))
+        if about == ("adversarial-attention", "bilstm", EPSILONS[0]):
+            key = (result.label, result.attention)
+            is_exact = result.settings.get("solver") == "exact"
+            best[key] = result if is_exact else best.get(key, result)
+    return {model_name(result): (share_of_texts(result, "far"),) for result in best.values()}
+
+
+CLAIMS = (
+    PaperClaim(
+        "weak-gradients",
+        "In BiLSTMs, attention agrees only weakly with gradients.",
+        "section 4.1, table 2",
+        {"mean": Criterion("the mean tau of attention and gradients", "below", WEAK_TAU)},
+        _measure_taus("gradient"),
+        _NEEDED_TAU,
+        "most",
+    ),
+    PaperClaim(
+        "weak-leave-one-out",
+        "In BiLSTMs, attention agrees only weakly with leaving out words.",
+        "section 4.1, table 2",
+        {"mean": Criterion("the mean tau of attention and leave-one-out", "below", WEAK_TAU)},
+        _measure_taus(LEFT_OUT),
+        _NEEDED_TAU,
+        "most",
+    ),
+    PaperClaim(
+        "token-wise-agrees-more",
+        "Attention agrees better with leaving out words if the encoder reads each word by itself.",
+        "section 4.1, figure 8",
+        {"difference": Criterion("the mean tau of the average encoder minus that of the BiLSTM", "above", 0.0)},
+        _measure_encoder_gaps,
+        "agreement on one corpus with the BiLSTM and the average encoder",
+    ),
+    PaperClaim(
+        "gradients-agree-more",
+        "In BiLSTMs, leaving out words agrees better with gradients than with attention.",
+        "section 4.1, figure 6",
+        {"excess": Criterion("the mean gain of tau of gradients over attention", "above", 0.0)},
+        _measure_excess,
+        _NEEDED_TAU,
+        "most",
+    ),
+    PaperClaim(
+        "permutation-is-harmless",
+        "Permuting the attention weights of a BiLSTM often leaves its output nearly as it was.",
+        "section 4.2.1, figure 3",
+        {"median_change": Criterion("the median change of the output", "below", SMALL_CHANGE, LARGE_CHANGE)},
+        _measure_permutations,
+        "permuted attention of a BiLSTM",
+        "most",
+    ),
+    PaperClaim(
+        "distant-attention-exists",
+        "For most texts, very different attention would give a BiLSTM's prediction as well.",
+        "section 4.2.2, figure 4",
+        {"far": Criterion(f"the share of texts with a JSD of {FAR_JSD} or more", "above", 0.5)},
+        _measure_adversaries,
+        f"adversarial attention of a BiLSTM with epsilon {EPSILONS[0]}",
+        "most",
+    ),
+)

@@ -8,7 +8,7 @@ option `select` chooses otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar, Literal
@@ -39,8 +39,10 @@ from heedful.papers.chapter import (
     token_heatmap,
     weights_by_unit,
 )
+from heedful.papers.claims import Criterion, Evidence, PaperClaim, model_name
 from heedful.papers.example_texts import readable_texts
 from heedful.papers.paper_options import EmbeddingOptions, extend_seeds, resolve_names
+from heedful.results import Statistic, get_statistic, value_of
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
 from heedful.table_view import Band, Cell, Comparison, TableView
@@ -49,10 +51,11 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import Initialization
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import EpochSelection, Training
-from heedful.trials.adversarial_training import LAMBDAS, PAPER_SEEDS, AdversarialTradeoff
-from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
+from heedful.trials.adversarial_training import DIFFERENT_JSD, LAMBDAS, PAPER_SEEDS, AdversarialTradeoff
+from heedful.trials.imposed_attention import LEARNED, GuidedModel, UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.trials.seed_variance import SeedVariance
+from heedful.trials.trial import LARGE_SHARE, SMALL_SHARE
 from heedful.types import Corpus, Tokenization, check_choice
 
 SelectionRule = Literal["dev", "paper", "code"]
@@ -382,3 +385,91 @@ def _choose_texts(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
         yield "Figure 2: a trained model attends elsewhere and predicts the same", same.iloc[-1]
     if len(ordered):
         yield "Figure 2: a typical text", ordered.iloc[len(ordered) // 2]
+
+
+USEFUL_GAIN, MAX_F1_LOST = 0.01, 0.03
+"""The smallest gain of attention that matters, and the loss of F1 that our specification allows to an adversary."""
+
+
+def _measure_difference(trial: str, method: str) -> Callable[[Sequence[Result]], Evidence]:
+    """The gain of an arm over uniform weights, paired by seed."""
+
+    def measure(results: Sequence[Result]) -> Evidence:
+        return {
+            model_name(result): (get_statistic(result.summary, "difference", method),)
+            for result in _select(results, trial)
+        }
+
+    return measure
+
+
+def _measure_seeds(results: Sequence[Result]) -> Evidence:
+    """How far other seeds move the attention of a BiLSTM on SST."""
+    chosen = [result for result in _select(results, "seed-variance") if result.is_bilstm and result.corpus == "sst"]
+    return {model_name(result): (get_statistic(result.summary, "share_of_bound"),) for result in chosen}
+
+
+def _measure_adversaries(results: Sequence[Result]) -> Evidence:
+    """The most distant adversary, and what the best of the distant ones loses in F1 to the base model."""
+    evidence = {}
+    bases = {(result.label, result.encoder): result for result in _select(results, "uniform-baseline")}
+    for result in _select(results, "adversarial-tradeoff"):
+        base, summary = bases.get((result.label, result.encoder)), result.summary
+        chosen = value_of(summary, "chosen_lambda")
+        method = next((name for name, strength in tradeoff_lambdas(result).items() if strength == chosen), "none")
+        lost = math.nan if base is None else value_of(base.summary, "f1", LEARNED) - value_of(summary, "f1", method)
+        evidence[model_name(result)] = (
+            get_statistic(summary, "reached_jsd"),
+            Statistic("f1_lost", method, value=lost),
+        )
+    return evidence
+
+
+CLAIMS = (
+    PaperClaim(
+        "unsuitable-corpora",
+        "On some corpora attention is not needed, so they cannot tell whether attention explains.",
+        "section 3.2, table 2",
+        {"difference": Criterion("the gain of learned over uniform attention in F1", "below", USEFUL_GAIN)},
+        _measure_difference("uniform-baseline", LEARNED),
+        "models with learned and with uniform attention, two seeds or more",
+        "some",
+    ),
+    PaperClaim(
+        "seeds-agree-on-sst",
+        "On SST, training again from another seed hardly changes the attention.",
+        "section 3.3, figure 3",
+        {"share_of_bound": Criterion("the JSD as a share of the largest possible", "below", SMALL_SHARE, LARGE_SHARE)},
+        _measure_seeds,
+        "BiLSTMs of several seeds on SST",
+    ),
+    PaperClaim(
+        "attention-guides",
+        "The attention of a trained BiLSTM helps another model, one that reads each word by itself.",
+        "section 3.4, table 3",
+        {"difference": Criterion("the gain in F1 of this guide over uniform weights", "above", 0.0)},
+        _measure_difference("guided-model", "base"),
+        "token-wise models under guides, two seeds or more",
+    ),
+    PaperClaim(
+        "adversaries-imitate",
+        "A model can be trained to attend elsewhere and to predict as well.",
+        "section 4, table 4",
+        {
+            "reached_jsd": Criterion("the JSD of the most distant adversary", "above", DIFFERENT_JSD),
+            "f1_lost": Criterion("the F1 that the best distant adversary loses", "at most", MAX_F1_LOST),
+        },
+        _measure_adversaries,
+        "adversaries of several lambdas, and models with learned attention",
+        "most",
+    ),
+    PaperClaim(
+        "adversaries-mislead",
+        "The attention of such an adversary is a bad guide for the model that reads each word by itself.",
+        "section 4, table 3",
+        {"difference": Criterion("the gain in F1 of this guide over uniform weights", "below", 0.0)},
+        _measure_difference("guided-model", "adversary"),
+        "token-wise models under guides, two seeds or more",
+        "most",
+    ),
+)

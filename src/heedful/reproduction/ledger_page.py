@@ -12,9 +12,11 @@ from markupsafe import Markup
 
 from heedful.figures import Axis, Scatter, Series
 from heedful.papers import PAPERS
+from heedful.papers.claims import CLAIMS_NOTE, ClaimRow
 from heedful.report.charts import svg
 from heedful.report.html import HtmlDocument, write_atomically
 from heedful.reproduction.cell_run import Experiment, read_experiments
+from heedful.reproduction.claim_records import ClaimRecord, claim_rows, read_claims
 from heedful.reproduction.ledger import LedgerRecord, share_inside
 
 _DOCUMENT = HtmlDocument("ledger.html", ("style.css", "ledger.css"), ("frame.js",))
@@ -96,6 +98,7 @@ class PaperLedger:
     name: str
     title: str
     share: str
+    claims: tuple[ClaimRow, ...]
     chart: Scatter | None
     misses: tuple[CellRow, ...]
     tables: tuple[CellTable, ...]
@@ -103,24 +106,31 @@ class PaperLedger:
 
 def write_ledger_page(records: Mapping[str, Sequence[LedgerRecord]], ledger: Path, page: Path) -> Path:
     """Write the page of a ledger; returns its path."""
-    return write_atomically(ledger_page(records, read_experiments(ledger)), page)
+    return write_atomically(ledger_page(records, read_experiments(ledger), read_claims(ledger)), page)
 
 
-def ledger_page(records: Mapping[str, Sequence[LedgerRecord]], experiments: Sequence[Experiment] = ()) -> Iterator[str]:
+def ledger_page(
+    records: Mapping[str, Sequence[LedgerRecord]],
+    experiments: Sequence[Experiment] = (),
+    claims: Sequence[ClaimRecord] = (),
+) -> Iterator[str]:
     """The page as one HTML document, part by part."""
-    papers = [_paper_ledger(name, rows, experiments) for name, rows in records.items()]
+    papers = [_paper_ledger(name, rows, experiments, claims) for name, rows in records.items()]
     everything = [row for paper in papers for table in paper.tables for row in table.rows]
     numbers = itertools.count(1)
     values = {
         "title": "Every published number, and ours",
         "papers": papers,
+        "claims_note": CLAIMS_NOTE,
         "chart": _scatter("All papers: published numbers against ours", everything),
         "draw": lambda chart: Markup(svg(chart, f"chart-{next(numbers)}")),  # safe: the text in a chart is escaped
     }
     return _DOCUMENT.render(values)
 
 
-def _paper_ledger(name: str, records: Sequence[LedgerRecord], experiments: Sequence[Experiment]) -> PaperLedger:
+def _paper_ledger(
+    name: str, records: Sequence[LedgerRecord], experiments: Sequence[Experiment], claims: Sequence[ClaimRecord]
+) -> PaperLedger:
     rows = [
         CellRow(record, tuple(one for one in experiments if one.explains(record.id)) if record.ours else ())
         for record in records
@@ -133,6 +143,7 @@ def _paper_ledger(name: str, records: Sequence[LedgerRecord], experiments: Seque
         name,
         title,
         share_inside(records),
+        claim_rows(name, claims),
         _scatter(f"{title}: published numbers against ours", rows),
         tuple(row for row in rows if row.record.verdict in ("outside", "undefined")),
         tuple(CellTable(table, tuple(cells)) for table, cells in sorted(tables.items())),

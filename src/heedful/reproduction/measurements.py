@@ -45,9 +45,10 @@ FLAGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class MeasuredCells:
-    """Our numbers of one paper by cell id, and the results that no command of ours gives."""
+    """Our numbers of one paper by cell id, the results that its command gives, and those that it does not give."""
 
     cells: Mapping[str, tuple[Measured, MeasuredRun]]
+    results: tuple[Result, ...] = ()
     unexplained: tuple[Result, ...] = ()
 
 
@@ -91,29 +92,36 @@ def measure_cells(
     papers = None if names is None else dict.fromkeys(names, paper)
     by_name = {entry.name: entry for entry in entries}
     best: dict[str, tuple[tuple[object, ...], Measured, MeasuredRun]] = {}
-    unexplained = []
+    explained, unexplained = [], []
     for result in workspace_results(entries, papers):
         if result.paper != paper or result.quick:
             continue
-        measured = PAPERS[paper].measure(result)
-        if not measured:
+        measured, settings = PAPERS[paper].measure(result), _find_settings(result, workspace, known)
+        if settings is None:
+            unexplained += [result] if measured else []
             continue
-        settings = derive_settings(result, workspace.data_dir)
-        if known is not None:
-            settings = {**known, **{name: settings[name] for name in _MODEL_SETTINGS if name in settings}}
-        # The lambdas of a trade-off and the limit of a trial may be the paper's own.
-        for optional in ("lambdas", "limit"):
-            shorter = {name: value for name, value in settings.items() if name != optional}
-            settings = shorter if _gives(paper, shorter, result, workspace) else settings
-        if not _gives(paper, settings, result, workspace):
-            unexplained.append(result)
+        explained.append(result)
+        if not measured:
             continue
         run = _describe_run(paper, settings, result, by_name)
         for name, ours in measured.items():
             rank = (-len(settings.keys() - _SIZE_SETTINGS), ours.seeds, ours.n or 0.0, run.artefacts)
             if str(name) not in best or rank > best[str(name)][0]:
                 best[str(name)] = rank, round_number(ours), run
-    return MeasuredCells({name: (ours, run) for name, (_, ours, run) in best.items()}, tuple(unexplained))
+    cells = {name: (ours, run) for name, (_, ours, run) in best.items()}
+    return MeasuredCells(cells, tuple(explained), tuple(unexplained))
+
+
+def _find_settings(result: Result, workspace: Workspace, known: Settings | None) -> Settings | None:
+    """The settings of the paper's command that gives a result; None if none does."""
+    settings = derive_settings(result, workspace.data_dir)
+    if known is not None:
+        settings = {**known, **{name: settings[name] for name in _MODEL_SETTINGS if name in settings}}
+    # The lambdas of a trade-off and the limit of a trial may be the paper's own.
+    for optional in ("lambdas", "limit"):
+        shorter = {name: value for name, value in settings.items() if name != optional}
+        settings = shorter if _gives(result.paper, shorter, result, workspace) else settings
+    return settings if _gives(result.paper, settings, result, workspace) else None
 
 
 def round_number(number: Measurement) -> Measured:
@@ -178,7 +186,7 @@ def _seed_count(result: Result) -> int | None:
     if result.paper in ("jain-wallace", "disagreement") and result.trial != "uniform-baseline":
         return result.n_seeds
     seeds = result.settings.get("adversary_seeds" if result.trial == "attefa" else "seeds")
-    if result.trial == "adversarial-tradeoff" and isinstance(seeds, list):
+    if result.trial in ("adversarial-tradeoff", "seed-variance") and isinstance(seeds, list):
         return len(seeds) + 1
     return len(seeds) if isinstance(seeds, list) else None
 
