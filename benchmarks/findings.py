@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,11 +29,13 @@ from heedful.audits.work_list import CONTROL_METHODS
 from heedful.data import Digits, RottenTomatoes
 from heedful.data.patches import Patches
 from heedful.execution.runner import HERE
+from heedful.formatting import format_share, join_names
 from heedful.models import Additive, Attentive, Average, Convolution, SmallTransformer, SmallViT
 from heedful.papers import demo_model
 from heedful.papers.disagreement import DisagreementOptions, checkpoint_folder, transformer_model
+from heedful.report.page import SYMBOLS
 from heedful.reproduction.measurements import current_commit
-from heedful.results import Decision, Verdict
+from heedful.results import Decision, Verdict, group_by_verdict
 from heedful.training import Adam, TrainedModel, Training
 from heedful.types import Architecture
 
@@ -77,22 +79,22 @@ class ExampleModel:
 REVIEWS = "sentences of film reviews (Rotten Tomatoes), two classes"
 MODELS: Mapping[str, ExampleModel] = {
     "average": ExampleModel(
-        "mean of word states, additive attention", REVIEWS, lambda: word_model(Attentive(Average(64), Additive()))
+        "Mean of word states, additive attention", REVIEWS, lambda: word_model(Attentive(Average(64), Additive()))
     ),
     "convolution": ExampleModel(
-        "convolutions over words, additive attention",
+        "Convolutions over words, additive attention",
         REVIEWS,
         lambda: word_model(Attentive(Convolution(), Additive())),
     ),
     "bilstm": ExampleModel("BiLSTM, additive attention (the model of `heedful demo`)", REVIEWS, demo_model),
     "transformer": ExampleModel(
-        "transformer of two layers, trained from scratch on words",
+        "Transformer of two layers, trained from scratch on words",
         REVIEWS,
         lambda: word_model(SmallTransformer(layers=2)),
     ),
     "minilm": ExampleModel("MiniLM of six layers, fine-tuned for one epoch", REVIEWS, minilm),
     "vit": ExampleModel(
-        "vision transformer of four layers, trained from scratch",
+        "Vision transformer of four layers, trained from scratch",
         "handwritten digits (scikit-learn), ten classes",
         digits_transformer,
     ),
@@ -151,6 +153,41 @@ class ModelRecord:
     versions: Mapping[str, str]
 
 
+INTRODUCTION = """\
+# Findings: which methods are faithful, on which models?
+
+Audits of small example models with the same methods, options and rules ([how an audit decides](audit.md)). The
+numbers are in [findings.json](findings.json); `python -m benchmarks.findings FOLDER` trains the models, audits them,
+and writes that file and this page. Do not edit either by hand."""
+LEGEND = """\
+The share is faithfulness on a scale from what random scores achieve (0 %) to what a search for the best order of
+words achieves (100 %). ✓ *faithful*: clearly better than random scores and than orders that ignore the model, and
+clearly above 10 % of the achievable. ✗ not faithful. ? undecided on these texts. – not tested. An empty cell: the
+method was left out, for the reason given below."""
+LIMITS = """\
+- **It does not rank methods for your model.** A verdict is about one model on one kind of data; it changes between
+  the models above. Audit your own: `heedful audit MODEL DATA`.
+- **Models and data are few.** All models are small, each was trained once with one seed, and there are two corpora:
+  short English sentences and images of 8 x 8 pixels. There is no language model and no long text.
+- **Shares depend on the search.** 100 % is the best order that a search found. In a text of at most eight words that
+  order is the best there is; in longer ones it is a lower bound, so that true shares may be smaller.
+- **Shares of two models are not comparable**, because what is achievable differs between them. Compare methods within
+  a column.
+- **Faithful means faithful under erasure.** Methods that remove words themselves are closer to this measure than
+  others. The audit also asks whether scores hold under infill, depend on the model and are stable; the column
+  *decision* includes that.
+- **Undecided is not a finding.** More texts would decide many of these cells, in either direction.
+- **Options are the defaults of an audit.** Other baselines, sample sizes or layers may do better or worse."""
+SECONDS_NOTE = """\
+Methods are in the order in which the audit recommends them. In models with one layer of attention, rollout is raw
+attention. Seconds are for one text or image on one core of one machine that was doing other work at the same time:
+compare their order of magnitude only."""
+VERDICT_WORDS: Mapping[Verdict, str] = {
+    Verdict.SUPPORTED: "faithful",
+    Verdict.NOT_SUPPORTED: "not faithful",
+    Verdict.UNDECIDED: "undecided",
+    Verdict.NOT_TESTED: "not tested",
+}
 RECORDS = TypeAdapter(tuple[ModelRecord, ...])
 
 
@@ -219,6 +256,144 @@ def measure(name: str, out: Path, texts: int) -> ModelRecord:
     return record_audit(name, result)
 
 
+def render(records: Sequence[ModelRecord]) -> str:
+    """The page of these records."""
+    sections = [
+        INTRODUCTION,
+        "## What was measured",
+        models_table(records),
+        "## What it says",
+        findings_list(records),
+        "## Methods and models",
+        LEGEND,
+        matrix(records),
+        "## What it does not say",
+        LIMITS,
+        "## Every model",
+        SECONDS_NOTE,
+        *(part for record in records for part in model_section(record)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def models_table(records: Sequence[ModelRecord]) -> str:
+    """A row per model: what it is, how good it is, and on how many texts it was audited."""
+    rows = (
+        (
+            f"`{record.name}`",
+            MODELS[record.name].title,
+            MODELS[record.name].data,
+            "" if record.accuracy is None else f"{format_share(record.accuracy)} of {record.labeled}",
+            f"{record.texts} {record.noun}",
+            f"{100 * record.level:.4g} %",
+        )
+        for record in records
+    )
+    return markdown_table(
+        ("model", "what it is", "data", "accuracy on labeled ones", "audited", "level of the intervals"), rows
+    )
+
+
+def by_verdict(records: Sequence[ModelRecord], method: str) -> dict[Verdict, list[str]]:
+    """The models on which a method has each verdict on faithfulness; those that cannot have it are in none."""
+    return group_by_verdict(
+        (entry.faithful, f"`{record.name}`") for record in records for entry in record.methods if entry.name == method
+    )
+
+
+def findings_list(records: Sequence[ModelRecord]) -> str:
+    """What the data say, as sentences that are derived from them."""
+    verdicts = {method: by_verdict(records, method) for method in METHOD_NAMES}
+    methods = [method for method in METHOD_NAMES if any(verdicts[method].values()) and method not in CONTROL_METHODS]
+    refuted = [method for method in methods if verdicts[method][Verdict.NOT_SUPPORTED]]
+    certain = [
+        method
+        for method in methods
+        if not any(names for verdict, names in verdicts[method].items() if verdict is not Verdict.SUPPORTED)
+    ]
+    others = [method for method in methods if method not in (*refuted, *certain)]
+    groups = {
+        "Faithful or undecided, and refuted on no model": others,
+        "Refuted on at least one model": refuted,
+        "Controls, which must not be faithful": [name for name in CONTROL_METHODS if any(verdicts[name].values())],
+    }
+    everywhere = join_names([f"`{method}`" for method in certain] or ["no method"])
+    lines = [f"- Faithful on every model that it was audited on: {everywhere}."]
+    for heading, names in groups.items():
+        lines.append(f"- {heading}:" if names else f"- {heading}: no method.")
+        lines += [f"  - `{method}`: {describe_verdicts(verdicts[method])}" for method in names]
+    for record in records:
+        shown = [f"`{entry.name}`" for entry in record.methods if entry.decision is Decision.SHOW]
+        lines.append(
+            f"- The audit of `{record.name}` says *may be shown* of {join_names(shown) if shown else 'no method'}."
+        )
+    return "\n".join(lines)
+
+
+def describe_verdicts(models: Mapping[Verdict, Sequence[str]]) -> str:
+    """The models with each verdict, as a sentence without a full stop."""
+    return "; ".join(
+        f"{words} on {join_names(models[verdict])}" for verdict, words in VERDICT_WORDS.items() if models[verdict]
+    )
+
+
+def matrix(records: Sequence[ModelRecord]) -> str:
+    """A row per method and a column per model: the verdict on faithfulness and the share of the achievable."""
+    rows = []
+    for method in METHOD_NAMES:
+        entries = [{entry.name: entry for entry in record.methods}.get(method) for record in records]
+        cells = [
+            "" if entry is None else f"{SYMBOLS[entry.faithful]} {format_share(or_nan(entry.share))}".strip()
+            for entry in entries
+        ]
+        rows.append((f"`{method}`{' (control)' if method in CONTROL_METHODS else ''}", *cells))
+    return markdown_table(("method", *(f"`{record.name}`" for record in records)), rows)
+
+
+def or_nan(value: float | None) -> float:
+    """The number; NaN if it is undefined."""
+    return math.nan if value is None else value
+
+
+def model_section(record: ModelRecord) -> list[str]:
+    """Everything that is recorded of one model."""
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    added = f", {record.added} of them of rarely predicted classes" if record.added else ""
+    times = "once" if record.look == 1 else f"{record.look} times"
+    model, commit = MODELS[record.name], record.commit or "unknown"
+    facts = (
+        f"{model.title}. Data: {model.data}; {record.texts} {record.noun}{added}. Evaluated {times}; seed "
+        f"{record.seed}; commit `{commit}`, {record.date}; {versions}."
+    )
+    rows = (
+        (
+            f"`{entry.name}`{' (control)' if entry.control else ''}",
+            format_share(or_nan(entry.share)),
+            format_share(or_nan(entry.low), or_nan(entry.high)),
+            VERDICT_WORDS[entry.faithful],
+            "" if entry.decision is None else entry.decision.value,
+            "" if entry.seconds is None else f"{entry.seconds:.3f}",
+        )
+        for entry in record.methods
+    )
+    columns = (
+        "method",
+        "share of the achievable",
+        "interval",
+        "verdict",
+        "decision",
+        f"seconds per {record.noun[:-1]}",
+    )
+    left_out = "\n".join(f"- `{method}` was left out: {reason}." for method, reason in record.left_out.items())
+    return [f"### {record.name}", facts, markdown_table(columns, rows), left_out]
+
+
 def main() -> None:
     """Measure the models one after the other, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -228,6 +403,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in arguments.models:
         write_records([measure(name, arguments.out, arguments.texts)])
+    PAGE_FILE.write_text(render(read_records()), encoding="utf-8")
 
 
 if __name__ == "__main__":
