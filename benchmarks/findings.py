@@ -107,8 +107,9 @@ class MethodRecord:
 
     Args:
         share: faithfulness as a share of the achievable, with its interval; None where it is undefined.
+        reason: of the verdict on faithfulness.
+        decision: None for controls.
         seconds: per text.
-        decision: empty for controls.
     """
 
     name: str
@@ -117,6 +118,7 @@ class MethodRecord:
     low: float | None
     high: float | None
     faithful: Verdict
+    reason: str
     decision: Decision | None
     tier: int
     seconds: float | None
@@ -161,22 +163,25 @@ numbers are in [findings.json](findings.json); `python -m benchmarks.findings FO
 and writes that file and this page. Do not edit either by hand."""
 LEGEND = """\
 The share is faithfulness on a scale from what random scores achieve (0 %) to what a search for the best order of
-words achieves (100 %). ✓ *faithful*: clearly better than random scores and than orders that ignore the model, and
-clearly above 10 % of the achievable. ✗ not faithful. ? undecided on these texts. – not tested. An empty cell: the
-method was left out, for the reason given below."""
+words or patches achieves (100 %), over all measures. ✓ *faithful*: clearly better than random scores on every measure
+(comprehensiveness, sufficiency and decision flips, under each way of removing words), clearly above 10 % of the
+achievable, and clearly better than orders that ignore the model. ✗ not faithful: worse than random scores on a
+measure, or below 10 %. ? undecided: neither is certain, so that a method with a large share on some measures only is
+undecided. – not tested. An empty cell: the method was left out, for the reason given below."""
 LIMITS = """\
 - **It does not rank methods for your model.** A verdict is about one model on one kind of data; it changes between
   the models above. Audit your own: `heedful audit MODEL DATA`.
 - **Models and data are few.** All models are small, each was trained once with one seed, and there are two corpora:
   short English sentences and images of 8 x 8 pixels. There is no language model and no long text.
 - **Shares depend on the search.** 100 % is the best order that a search found. In a text of at most eight words that
-  order is the best there is; in longer ones it is a lower bound, so that true shares may be smaller.
+  order is the best there is. In longer texts and in images there may be a better one, and true shares may be smaller.
 - **Shares of two models are not comparable**, because what is achievable differs between them. Compare methods within
   a column.
 - **Faithful means faithful under erasure.** Methods that remove words themselves are closer to this measure than
   others. The audit also asks whether scores hold under infill, depend on the model and are stable; the column
   *decision* includes that.
-- **Undecided is not a finding.** More texts would decide many of these cells, in either direction.
+- **Undecided is not a finding.** More texts may decide such a cell, in either direction; the page of an audit
+  estimates how many.
 - **Options are the defaults of an audit.** Other baselines, sample sizes or layers may do better or worse."""
 SECONDS_NOTE = """\
 Methods are in the order in which the audit recommends them. In models with one layer of attention, rollout is raw
@@ -198,13 +203,15 @@ def defined(value: float, digits: int = 4) -> float | None:
 
 def record_method(method: MethodAudit) -> MethodRecord:
     """What an audit says of one method."""
+    faithful = method.answer(FAITHFUL)
     return MethodRecord(
         method.name,
         method.control,
         defined(method.achievable),
         defined(method.achievable_low),
         defined(method.achievable_high),
-        method.answer(FAITHFUL).verdict,
+        faithful.verdict,
+        faithful.reason,
         method.decision,
         method.tier,
         defined(method.seconds),
@@ -376,7 +383,7 @@ def model_section(record: ModelRecord) -> list[str]:
             f"`{entry.name}`{' (control)' if entry.control else ''}",
             format_share(or_nan(entry.share)),
             format_share(or_nan(entry.low), or_nan(entry.high)),
-            VERDICT_WORDS[entry.faithful],
+            f"{VERDICT_WORDS[entry.faithful]}: {entry.reason}",
             "" if entry.decision is None else entry.decision.value,
             "" if entry.seconds is None else f"{entry.seconds:.3f}",
         )
@@ -386,7 +393,7 @@ def model_section(record: ModelRecord) -> list[str]:
         "method",
         "share of the achievable",
         "interval",
-        "verdict",
+        "verdict on faithfulness",
         "decision",
         f"seconds per {record.noun[:-1]}",
     )

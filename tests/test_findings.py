@@ -29,7 +29,7 @@ def method(name: str, faithful: Verdict, share: float | None, *, shown: bool = F
     """A method that an audit could have judged like this."""
     decision = Decision.SHOW if shown else Decision.HIDE
     is_control = name == "random"
-    return MethodRecord(name, is_control, share, None, None, faithful, None if is_control else decision, 1, 0.5)
+    return MethodRecord(name, is_control, share, None, None, faithful, "", None if is_control else decision, 1, 0.5)
 
 
 def model(name: str, *methods: MethodRecord) -> ModelRecord:
@@ -78,9 +78,10 @@ def test_every_number_of_the_page_is_in_the_data_file() -> None:
         rows = rows_of(page.split(f"\n### {record['name']}\n")[1].split("\n### ")[0])
         assert [*rows] == [entry["name"] for entry in record["methods"]]
         for entry in record["methods"]:
-            share, interval, _, decision, seconds = rows[entry["name"]]
+            share, interval, verdict, decision, seconds = rows[entry["name"]]
             assert numbers(share) == [round(100 * entry["share"])]
             assert numbers(interval) == [round(100 * entry["low"]), round(100 * entry["high"])]
+            assert verdict.split(": ", 1)[1] == entry["reason"]
             assert decision == (entry["decision"] or "")
             assert float(seconds) == pytest.approx(entry["seconds"], abs=6e-4)
             assert numbers(table[entry["name"]][column]) == [round(100 * entry["share"])]
