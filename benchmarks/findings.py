@@ -30,7 +30,7 @@ from heedful.data import Digits, RottenTomatoes
 from heedful.data.patches import Patches
 from heedful.execution.runner import HERE
 from heedful.formatting import format_share, join_names
-from heedful.models import Additive, Attentive, Average, Convolution, SmallTransformer, SmallViT
+from heedful.models import Additive, Attentive, Average, Convolution, SmallViT
 from heedful.papers import demo_model
 from heedful.papers.disagreement import DisagreementOptions, checkpoint_folder, transformer_model
 from heedful.report.page import SYMBOLS
@@ -87,11 +87,6 @@ MODELS: Mapping[str, ExampleModel] = {
         lambda: word_model(Attentive(Convolution(), Additive())),
     ),
     "bilstm": ExampleModel("BiLSTM, additive attention (the model of `heedful demo`)", REVIEWS, demo_model),
-    "transformer": ExampleModel(
-        "Transformer of two layers, trained from scratch on words",
-        REVIEWS,
-        lambda: word_model(SmallTransformer(layers=2)),
-    ),
     "minilm": ExampleModel("MiniLM of six layers, fine-tuned for one epoch", REVIEWS, minilm),
     "vit": ExampleModel(
         "Vision transformer of four layers, trained from scratch",
@@ -302,9 +297,10 @@ def models_table(records: Sequence[ModelRecord]) -> str:
         )
         for record in records
     )
-    return markdown_table(
-        ("model", "what it is", "data", "accuracy on labeled ones", "audited", "level of the intervals"), rows
-    )
+    missing = [f"`{name}`" for name in MODELS if name not in {record.name for record in records}]
+    note = f"\n\nNot measured yet: {join_names(missing)}." if missing else ""
+    columns = ("model", "what it is", "data", "accuracy on labeled ones", "audited", "level of the intervals")
+    return markdown_table(columns, rows) + note
 
 
 def by_verdict(records: Sequence[ModelRecord], method: str) -> dict[Verdict, list[str]]:
