@@ -1,8 +1,8 @@
 """Which methods are faithful, on which models? Audits of the example models, as a data file and a page.
 
-Run `python -m benchmarks.findings OUT [--models NAME ...] [--texts N]`. It trains the example models in the workspace
-OUT/workspace, audits each one with the core and the further methods, and writes the pages of each audit to OUT/NAME.
-The results go to `docs/findings.json`, where those of models that are not named stay as they are, and
+Run `python -m benchmarks.findings OUT [--models NAME ...] [--texts N] [--minutes M]`. It trains the example models in
+the workspace OUT/workspace, audits each one with the core and the further methods, and writes the pages of each audit
+to OUT/NAME. The results go to `docs/findings.json`, where those of models that are not named stay as they are, and
 `docs/findings.md` is rendered from that file. What is finished is not computed again. `--models` without a name only
 renders the page.
 
@@ -248,10 +248,14 @@ def write_records(new: Sequence[ModelRecord], path: Path = DATA_FILE) -> None:
     path.write_bytes(RECORDS.dump_json(ordered, indent=1) + b"\n")
 
 
-def measure(name: str, out: Path, texts: int) -> ModelRecord:
-    """Train a model and audit it; finished work is read from the workspace."""
+def measure(name: str, out: Path, texts: int, minutes: float) -> ModelRecord:
+    """Train a model and audit it; finished work is read from the workspace.
+
+    Args:
+        minutes: of the audit, after the training.
+    """
     subject, workspace = MODELS[name].make(), Workspace(out / "workspace")
-    options = AuditOptions(minutes=MINUTES, texts=texts, workers=1, where=HERE)
+    options = AuditOptions(minutes=minutes, texts=texts, workers=1, where=HERE)
     result = audit(
         (subject, workspace), subject.corpus, options=options, workspace=workspace, out=out / name, say=print
     )
@@ -403,9 +407,10 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder for the workspace and the pages of the audits")
     parser.add_argument("--models", nargs="*", choices=tuple(MODELS), default=tuple(MODELS), metavar="NAME")
     parser.add_argument("--texts", type=int, default=TEXTS)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of each audit; a later call resumes")
     arguments = parser.parse_args()
     for name in arguments.models:
-        write_records([measure(name, arguments.out, arguments.texts)])
+        write_records([measure(name, arguments.out, arguments.texts, arguments.minutes)])
     PAGE_FILE.write_text(render(read_records()), encoding="utf-8")
 
 
