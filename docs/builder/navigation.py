@@ -37,7 +37,7 @@ SECTIONS = (
         "Reference",
         ("methods/index", "trials/index", "measures/index", "models", "commands", "api/index", "bibliography"),
     ),
-    Section("Understand", ("questions/index", "gallery", "coming_from", "faq")),
+    Section("Understand", ("questions/index", "findings", "gallery", "coming_from", "faq")),
     Section("Operate", ("workspace", "devices", "speed")),
     Section("Project", ("CONTRIBUTING", "roadmap", "SECURITY", "CHANGELOG")),
 )
