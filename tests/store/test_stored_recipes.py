@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -94,6 +95,24 @@ def test_nothing_is_imported_or_made_that_is_not_a_recipe(form: Json) -> None:
     with pytest.raises(UserError):
         recipe_from_json(form)
     assert "antigravity" not in sys.modules
+
+
+@dataclass
+class Mutable:
+    """A dataclass that is imported, but cannot be part of a recipe."""
+
+    made: ClassVar[list[str]] = []
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.made.append(self.name)
+
+
+def test_no_constructor_is_called_that_is_not_of_a_frozen_dataclass() -> None:
+    part: Json = {"type": f"{__name__}.Mutable", "name": "x"}
+    with pytest.raises(UserError):
+        recipe_from_json({"type": "heedful.trials.performance.Performance", "subject": part})
+    assert Mutable.made == []
 
 
 def test_another_seed_is_one_replacement_away(tmp_path: Path) -> None:

@@ -211,6 +211,10 @@ def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
     return description
 
 
+_PARAMETERS = "__dataclass_params__"
+"""Where a dataclass keeps the arguments of its decorator."""
+
+
 def recipe_from_json(description: Json) -> Recipe:
     """The recipe of a canonical form; UserError for a class that is not imported, or that has other fields now.
 
@@ -229,7 +233,8 @@ def recipe_from_json(description: Json) -> Recipe:
         kind = _find_class(str(form["type"]))
         if issubclass(kind, Enum):
             return kind[str(form["member"])]
-        if not is_dataclass(kind):
+        # Recipes and their parts are frozen; constructors of other dataclasses may do anything.
+        if not is_dataclass(kind) or not getattr(kind, _PARAMETERS).frozen:
             raise TypeError
         known = {entry.name: str(entry.type) for entry in fields(kind) if entry.init}
         return kind(**{name: convert(value, known[name]) for name, value in form.items() if name in known})
