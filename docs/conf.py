@@ -31,6 +31,7 @@ html_extra_path = [str(_SOURCE / "_gallery")]
 exclude_patterns = ["_gallery"]
 html_css_files = ["site.css"]
 html_copy_source = False
+smartquotes = False  # they turn the hyphens of options into dashes
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 

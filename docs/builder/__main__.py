@@ -42,7 +42,7 @@ def copy_pages(source: Path) -> None:
         if path.suffix == ".md":
             text = NOTEBOOK_LINK.sub(r"](tutorials/\1.md)", README.sub("](index.md)", REPOSITORY_PAGES.sub("](", text)))
         (source / path.name).write_text(text, encoding="utf-8")
-    for path in (*DOCS.glob("*.png"), *DOCS.glob("*.svg")):
+    for path in (path for suffix in ("png", "svg", "json") for path in DOCS.glob(f"*.{suffix}")):
         shutil.copy(path, source)
     shutil.copytree(DOCS / "_static", source / "_static", dirs_exist_ok=True)
 

@@ -98,7 +98,9 @@ def _answers(name: str) -> tuple[Finding, ...]:
     complete = answer("complete", Verdict.NOT_TESTED, "It does not claim that its scores add up.")
     if not math.isnan(sample.error):
         missed = f"The scores miss {100 * sample.error:.2g} % of what they explain."
-        complete = answer("complete", YES, missed, row("error", sample.error, sample.error / 2))
+        complete = answer(
+            "complete", YES, missed, row("share of texts beyond the limit", sample.error, sample.error / 2)
+        )
     answers = (
         answer("faithful", faithful, reached, share, *_faithfulness(name)),
         answer("model-dependent", depends, moved, change),

@@ -453,7 +453,10 @@ def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
     gaps = pd.DataFrame({"a": [0.01, 0.03] * 20, "b": [0.2, 0.2, 0.2, 0.0] * 10, "c": [math.nan] * 40})
     found = ask("complete", "abcd", gaps)
     assert [found[name].verdict for name in "abcd"] == [YES, NO, UNTESTED, UNTESTED]
-    assert found["b"].statistic.value == pytest.approx(0.15)
+    share, error = found["b"].evidence
+    assert (share.value, share.null, error.value, error.null) == pytest.approx((0.75, 0.5, 0.15, 0.05))
+    assert 0.5 < share.low < 0.75 < share.high < 1
+    assert found["a"].statistic.value == 0
     few = ask("complete", "a", gaps[["a"]][:4])["a"]
     assert (few.verdict, few.statistic.n, few.texts_needed) == (OPEN, 4, MIN_ANSWER_TEXTS)
 

@@ -29,7 +29,7 @@ from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
-SCHEMA = 6
+SCHEMA = 7
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
 
 

@@ -415,8 +415,9 @@ class AuditRun:
     def _state_plan(self) -> None:
         """Say what the time is enough for."""
         plan, budget = self.plan, self.budget
+        texts = budget.planned_texts(self.further)
         self.say(
-            f"Plan: about {budget.planned_texts(self.further)} {plan.noun} in {self.options.minutes:g} minutes, "
+            f"Plan: about {texts} {plan.noun[:-1] if texts == 1 else plan.noun} in {self.options.minutes:g} minutes, "
             f"{budget.count_workers()} process(es); methods: {', '.join(plan.methods)}."
         )
         for name, reason in plan.left_out.items():
@@ -538,9 +539,16 @@ class AuditRun:
         """
         most = count_representative(self.table["turn"][: self.budget.text_limit])
         few = f"1 {self.plan.noun[:-1]} is" if texts == 1 else f"{texts} {self.plan.noun} are"
-        if texts >= min(MIN_EXAMPLES, most) or self.write_error is not None:
-            if texts < MIN_EXAMPLES:
-                self.say(f"{few} too few for verdicts, which need {MIN_EXAMPLES}; add more.")
+        if texts >= MIN_EXAMPLES or self.write_error is not None:
+            return
+        if most < MIN_EXAMPLES:
+            is_limited = self.budget.text_limit < self.budget.texts
+            note = (
+                f"{few} too few, {MIN_EXAMPLES} are needed: {'allow more with --texts' if is_limited else 'add more'}"
+            )
+            self.say(f"No verdicts: {note}")
+            if texts < most:
+                self.plan.left_out[VERDICTS] = note
             return
         minutes = self.budget.minutes_of(self.budget.seconds(self.budget.missing(self.budget.target_blocks())))
         note = (

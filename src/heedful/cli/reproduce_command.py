@@ -83,7 +83,7 @@ def reproduce(
 ) -> int:
     """Show what is published and what we measured; run a published number again."""
     from heedful.papers import PAPERS, find_paper
-    from heedful.reproduction.ledger import read_ledger
+    from heedful.reproduction.ledger import ledger_file, read_ledger
     from heedful.types import UserError
 
     names = list(PAPERS) if paper is None else [find_paper(paper).name]
@@ -91,11 +91,13 @@ def reproduce(
         return run_cell(cell, experiment, pool, machine, ledger, update=update)
     if experiment != ExperimentOptions():
         raise UserError("--with, --cause and --explains need --cell; give the id of a cell")
-    if cheap:
-        return _run_cheap(names, pool, machine, ledger)
     if update:
         for name in names:
             update_from_workspace(name, machine.open(), ledger)
+    elif not any(ledger_file(ledger, name).is_file() for name in names):
+        raise UserError(f"no ledger in {ledger}: name the folder `reproduction` of the repository with --ledger")
+    if cheap:
+        return _run_cheap(names, pool, machine, ledger)
     records = {name: read_ledger(ledger, name) for name in names}
     if page is not None:
         from heedful.reproduction.ledger_page import write_ledger_page
