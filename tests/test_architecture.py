@@ -55,7 +55,7 @@ NOUNS = {"rating", "splitting", "training", "testing", "seeding", "formatting", 
 SHARED_NAMES = {"tables", "figures", "section", "measure", "CLAIMS"}
 """What every paper defines: the parts of its chapter."""
 LINE_BUDGETS = {
-    "top level": 5750,
+    "top level": 5760,
     "attributions": 4600,
     "audits": 8100,
     "cli": 2300,

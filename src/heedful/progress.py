@@ -7,6 +7,7 @@ heavy: the process of that object starts in a moment and stays small.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -83,13 +84,21 @@ class SendReport(Protocol):
     def remote(self, key: TaskKey, bars: Mapping[int, Bar]) -> object: ...
 
 
-class ReportedProgress:
-    """The progress of one recipe on a node, reported at intervals."""
+class IntervalProgress(ABC):
+    """Progress that is passed on at intervals, whenever a task takes a step or ends.
 
-    def __init__(self, key: TaskKey, interval: float, send: SendReport) -> None:
-        self.key, self.interval, self.send = key, interval, send
+    A run that does nothing else for minutes needs no thread for that.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
         self.bars: dict[int, Bar] = {}
-        self.numbers, self.last = count(), time.monotonic()
+        self.numbers, self.start = count(), time.monotonic()
+        self.last = self.start
+
+    @abstractmethod
+    def pass_on(self, bars: Mapping[int, Bar]) -> None:
+        """Take the state of all tasks that have not ended."""
 
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[StepCallback]:
@@ -100,19 +109,31 @@ class ReportedProgress:
         def step(advance: int = 1, note: str = "") -> None:
             bar = self.bars[number]
             self.bars[number] = replace(bar, done=bar.done + advance, note=note)
-            self._report()
+            self._pass_on()
 
         try:
             yield step
         finally:
             del self.bars[number]
-            self._report()
+            self._pass_on()
 
-    def _report(self) -> None:
+    def _pass_on(self) -> None:
         now = time.monotonic()
         if now - self.last >= self.interval:
             self.last = now
-            self.send.remote(self.key, dict(self.bars))
+            self.pass_on(dict(self.bars))
+
+
+class ReportedProgress(IntervalProgress):
+    """The progress of one recipe on a node, reported at intervals."""
+
+    def __init__(self, key: TaskKey, interval: float, send: SendReport) -> None:
+        super().__init__(interval)
+        self.key, self.send = key, send
+
+    def pass_on(self, bars: Mapping[int, Bar]) -> None:
+        """Send the report."""
+        self.send.remote(self.key, bars)
 
 
 _interrupts: list[KeyboardInterrupt] = []

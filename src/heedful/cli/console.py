@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,7 +18,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from heedful.formatting import format_duration, terminal_line
-from heedful.progress import MAX_BARS, Bar, Progress, SilentProgress, StepCallback
+from heedful.progress import MAX_BARS, Bar, IntervalProgress, Progress, SilentProgress, StepCallback
 
 if TYPE_CHECKING:
     from heedful.store.workspace import Workspace
@@ -104,41 +102,17 @@ class ScreenProgress:
             self.bars.remove_task(key)
 
 
-class LineProgress:
-    """A line on standard error every few minutes, for output that goes to a file.
-
-    Lines are printed when a task takes a step: a run that does nothing else for minutes needs no thread for them.
-    """
+class LineProgress(IntervalProgress):
+    """A line on standard error every few minutes, for output that goes to a file."""
 
     def __init__(self, interval: float = LINE_SECONDS) -> None:
-        self.interval, self.start = interval, time.monotonic()
-        self.last = self.start
-        self.bars: dict[int, Bar] = {}
-        self.numbers = count()
+        super().__init__(interval)
 
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """A task whose state is in the lines until it ends."""
-        number = next(self.numbers)
-        self.bars[number] = Bar(title, total)
-
-        def step(advance: int = 1, note: str = "") -> None:
-            bar = self.bars[number]
-            self.bars[number] = replace(bar, done=bar.done + advance, note=note)
-            self._print_line()
-
-        try:
-            yield step
-        finally:
-            del self.bars[number]
-
-    def _print_line(self) -> None:
-        now = time.monotonic()
-        if now - self.last < self.interval:
-            return
-        self.last = now
-        states = (f"{bar.title} {bar.done} of {bar.total}{bar.note and f' ({bar.note})'}" for bar in self.bars.values())
-        complain(f"after {format_duration(now - self.start)}: {'; '.join(list(states)[:MAX_BARS])}")
+    def pass_on(self, bars: Mapping[int, Bar]) -> None:
+        """Print the line."""
+        states = [f"{bar.title} {bar.done} of {bar.total}{bar.note and f' ({bar.note})'}" for bar in bars.values()]
+        if states:
+            complain(f"after {format_duration(time.monotonic() - self.start)}: {'; '.join(states[:MAX_BARS])}")
 
 
 @contextmanager
