@@ -26,6 +26,7 @@ SECTIONS = (
             "audit",
             "language_models",
             "own_models",
+            "own_methods",
             "own_trials",
             "scaffold",
             "study",

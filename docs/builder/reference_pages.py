@@ -23,7 +23,7 @@ from heedful.measures.erasure import FAITHFULNESS_MEASURES, INFIDELITY, Faithful
 from heedful.papers import PAPERS
 from heedful.references import REFERENCES
 from heedful.report.charts import svg_file
-from heedful.results import Verdict
+from heedful.results import Decision, Verdict
 from heedful.trials.trial import Trial
 from heedful.types import Method
 
@@ -264,11 +264,33 @@ def _verdict_page() -> str:
         "the page says how many.",
         Verdict.NOT_TESTED: "The question was not asked of this method or this model, and the page says why.",
     }
-    decisions = (
-        "A method may be shown if every required question is supported and it is not clearly behind the most faithful "
-        "method. *Not alone* means that a desired question failed: show it together with a method that passes, and say "
-        "what failed. [From verdicts to a decision](../audit.md#from-verdicts-to-a-decision) has the rules."
-    )
+    decisions = {
+        Decision.SHOW: (
+            "Every required question is supported, no desired one is refuted, and it is not clearly behind the most "
+            "faithful method.",
+            "Show it, with the caveat.",
+        ),
+        Decision.NOT_ALONE: (
+            "It could be shown, but a desired question is refuted.",
+            "Show it together with a method that may be shown, and say what failed.",
+        ),
+        Decision.BEATEN: (
+            "It is not refuted, but clearly far behind the method that the reason names.",
+            "Show that method.",
+        ),
+        Decision.UNDECIDED: (
+            "A required question, or its distance from the best method, is undecided or was not tested.",
+            "Do not show it yet; audit more texts.",
+        ),
+        Decision.MISLEADING: (
+            "People find it plausible, but it is not faithful or does not depend on the model.",
+            "Do not show it: it convinces people of what the model does not do.",
+        ),
+        Decision.HIDE: (
+            "It is not faithful or does not depend on the model, or predictions do not rest on words.",
+            "Do not show it.",
+        ),
+    }
     rows = [
         (
             f"[{topic.label}]({name}.md)",
@@ -281,7 +303,9 @@ def _verdict_page() -> str:
     return (
         "# How to read a verdict\n\n"
         + table(("verdict", "meaning"), [(verdict.value, meaning) for verdict, meaning in verdicts.items()])
-        + f"\n{decisions}\n\n## The questions\n\n"
+        + "\n## From verdicts to a decision\n\n"
+        + table(("decision", "meaning", "what to do"), [(name.value, *texts) for name, texts in decisions.items()])
+        + "\nThe [rules](../audit.md#from-verdicts-to-a-decision) say how far is far.\n\n## The questions\n\n"
         + table(("question", "in words", "compared with", "for the decision"), rows)
     )
 
