@@ -315,6 +315,7 @@ def test_every_block_of_a_document_does_what_it_says(
     save(Path("my-masked-lm"), masked_bert(), bert_tokenizer())
     Path("eval").mkdir()
     shutil.copy("reviews.csv", "eval")
+    shutil.copytree(ROOT / "reproduction", "reproduction")  # as in a folder of the repository
     # Audits are short, and run in this process.
     monkeypatch.setattr(audit_run, "CORE_METHODS", ("raw-attention", "leave-one-out"))
     monkeypatch.setattr(audit_run, "FURTHER_METHODS", {})
