@@ -108,6 +108,14 @@ class Mutable:
         self.made.append(self.name)
 
 
+def test_a_form_that_is_nested_too_deeply_is_refused() -> None:
+    form: Json = "text"
+    for _ in range(5000):
+        form = [form]
+    with pytest.raises(UserError):
+        recipe_from_json({"type": "heedful.trials.performance.Performance", "subject": form})
+
+
 def test_no_constructor_is_called_that_is_not_of_a_frozen_dataclass() -> None:
     part: Json = {"type": f"{__name__}.Mutable", "name": "x"}
     with pytest.raises(UserError):

@@ -241,7 +241,7 @@ def recipe_from_json(description: Json) -> Recipe:
 
     try:
         recipe = convert(description)
-    except (LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ImportError, RecursionError) as error:
         kind = description.get("type") if isinstance(description, dict) else None
         raise UserError(
             f"{shorten(kind)}: its classes are not imported, or have other fields than when it was stored; import the "
